@@ -410,6 +410,7 @@ def test_a_draft_of_one_tensor_beside_stages_is_named_and_ranks_are_those_of_all
     staged, whole = Instance("one", 2, 3, 4, stages=(3, 1)), Instance("one", 2, 1, 4)
     told = [unknown(args_of([], num_draft_entries=1), each, []) for each in (staged, whole)]
     assert told == [["stages_and_draft"], []]
+    assert unknown(SimpleNamespace(), staged, ["swa"]) == ["unknown_window"], "an older SGLang says nothing of drafts"
     assert [(each.ranks, each.here([0, 2, 3])) for each in (staged, whole)] == [(4, [3]), (2, [0, 2, 3])]
 
 

@@ -63,7 +63,12 @@ STATE, LOCAL = "state", "window"
 
 def named(args: Any, *, mla: bool) -> bool:
     """Whether the instance has more than K and V of equal layers."""
-    return mla or bool(args.state_types) or getattr(args, "num_draft_entries", 0) > 0
+    return mla or bool(args.state_types) or drafts_of(args) > 0
+
+
+def drafts_of(args: Any) -> int:
+    """Return how many tensors a draft has; a release before drafts says nothing of them."""
+    return getattr(args, "num_draft_entries", 0)
 
 
 def layout_of_caches(args: Any, instance: Instance, *, mla: bool, join: Join = list) -> Layout:
@@ -120,7 +125,7 @@ def planes_of(args: Any, instance: Instance, *, mla: bool) -> Iterator[Plane]:
     """Yield the planes of all tensors that SGLang hands over; ArgumentError: one has another form."""
     cache, parts, units = ("mla", ("latent",), 1) if mla else ("kv", ("k", "v"), instance.heads)
     entries, page = list(_tensors(args, "kv")), args.page_size
-    drafts = getattr(args, "num_draft_entries", 0)
+    drafts = drafts_of(args)
     target, draft = entries[: len(entries) - drafts], entries[len(entries) - drafts :]
     if not target and instance.stages:
         raise ArgumentError(

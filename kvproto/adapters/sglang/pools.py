@@ -22,7 +22,7 @@ import msgspec
 from kvproto.adapters.recurrence import Recurrence
 from kvproto.adapters.rules import FORMS, need_carried, present, refusals
 from kvproto.adapters.sglang.memory import view
-from kvproto.adapters.sglang.planes import layout_of_caches, named, pool_of_caches
+from kvproto.adapters.sglang.planes import drafts_of, layout_of_caches, named, pool_of_caches
 from kvproto.adapters.sglang.rules import RULES
 from kvproto.adapters.sglang.windows import Window
 from kvproto.adapters.stage_caches import Join
@@ -127,8 +127,8 @@ def unknown(args: Any, instance: Instance, kinds: list[str]) -> list[str]:
         "unknown_recurrence": "mamba" in kinds and instance.recurrence is None,
         "unknown_window": windows > 0 and instance.window is None,
         "state_and_window": windows > 0 and "mamba" in kinds,
-        "window_and_draft": windows > 1 or (windows > 0 and args.num_draft_entries > 0),
-        "stages_and_draft": bool(instance.stages) and args.num_draft_entries > 0,
+        "window_and_draft": windows > 1 or (windows > 0 and drafts_of(args) > 0),
+        "stages_and_draft": bool(instance.stages) and drafts_of(args) > 0,
     }
     return [name for name, is_so in found.items() if is_so]
 
