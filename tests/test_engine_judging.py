@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 from pathlib import Path
 from types import ModuleType
@@ -20,7 +21,7 @@ from examples.sglang.pair import Pair, Place, dtype_of, environment_of
 from examples.sglang.run import Table, backends_of
 from examples.sglang.scenarios import digests
 from examples.sglang.whole import Sure, Whole
-from examples.vllm.instances import Cut
+from examples.vllm.instances import Cut, Instance
 from examples.vllm.judging import Records, Row, table
 from examples.vllm.reference import Reference
 from examples.vllm.run import kind_of
@@ -146,12 +147,26 @@ def test_a_room_that_prefill_gave_up_when_decode_had_all_of_it_is_not_compared(t
 
 @pytest.mark.parametrize(
     ("pair", "kind", "cuts"),
-    [("1-2", "dense", [(1, 1), (2, 1)]), ("2 stages-1", "dense", [(1, 2), (1, 1)]),
-     ("hybrid 2-1", "hybrid", [(2, 1), (1, 1)]), ("windows 1-3 stages", "windows", [(1, 1), (1, 3)])],
+    [("1-2", "dense", [Cut(1), Cut(2)]), ("2 stages-1", "dense", [Cut(1, 2), Cut(1)]),
+     ("2x3-1x2", "dense", [Cut(2, dp=3), Cut(1, dp=2)]), ("hybrid 2-1", "hybrid", [Cut(2), Cut(1)]),
+     ("windows 1-3 stages", "windows", [Cut(1), Cut(1, 3)])],
 )  # fmt: skip
-def test_a_pair_says_its_model_and_how_each_side_is_cut(pair: str, kind: str, cuts: list[tuple[int, int]]) -> None:
+def test_a_pair_says_its_model_and_how_each_side_is_cut(pair: str, kind: str, cuts: list[Cut]) -> None:
     found, ranks = kind_of(pair)
     assert found == kind and [Cut.of(said) for said in ranks.split("-")] == cuts
+
+
+def test_a_room_is_drawn_for_the_data_parallel_rank_whose_card_decode_gets(tmp_path: Path) -> None:
+    prefill = object.__new__(Instance)  # without an engine
+    prefill.name, prefill.out, prefill.cut = "P", tmp_path, Cut(1, dp=2)
+    prefill.turns, prefill.rooms = itertools.cycle(range(2)), {}
+    for rank in range(2):
+        (tmp_path / f"P.card_dp{rank}").write_text(f"card of {rank}")
+        (tmp_path / f"P_dp{rank}-0.jsonl").write_text('{"event": "Load"}\n')
+    handed = [prefill.hand_over() for _ in range(3)]
+    assert [theirs["card"] for _, theirs in handed] == ["card of 0", "card of 1", "card of 0"]
+    assert [prefill.rooms[ours["room"]] for ours, _ in handed] == [0, 1, 0]
+    assert prefill.recorded("Load") == 2
 
 
 def test_the_page_of_runs_is_that_of_the_rows() -> None:

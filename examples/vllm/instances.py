@@ -13,6 +13,7 @@ import msgspec
 import psutil
 
 from examples.vllm.model import Kind, drafting
+from kvproto.adapters.vllm.router_requests import Params, params_for
 
 Carrier = Literal["kvproto", "plain", "nixl"]
 """kvproto with digests and checksums, of which instances that are cut alike go by the cheaper route and others by the
@@ -47,16 +48,20 @@ ENVIRONMENT = {
 
 
 class Cut(NamedTuple):
-    """How an instance cuts its model: ranks of tensor parallelism, and pipeline stages."""
+    """How an instance cuts its model: ranks of tensor parallelism, pipeline stages, and data-parallel ranks."""
 
     tp: int
     pp: int = 1
+    dp: int = 1
 
     @classmethod
     def of(cls, said: str) -> Cut:
-        """Read "2" (ranks of tensor parallelism), or "2 stages"."""
+        """Read "2" (ranks of tensor parallelism), "2 stages", or "1x2" (two data-parallel ranks of one each)."""
         count, _, stages = said.partition(" ")
-        return cls(1, int(count)) if stages else cls(int(count))
+        if stages:
+            return cls(1, int(count))
+        tp, _, dp = count.partition("x")
+        return cls(int(tp), dp=int(dp or 1))
 
 
 class Answer(msgspec.Struct):
@@ -89,6 +94,8 @@ class Instance:
         from vllm.v1.engine.async_llm import AsyncLLM
 
         self.name, self.cut, self.carrier, self.out, produces = name, cut, carrier, out, name.startswith("P")
+        #: the data-parallel rank of the next request (an idle vLLM gives all to its first), and those of rooms
+        self.turns, self.rooms = itertools.cycle(range(cut.dp)), dict[int, int]()
         mine = {child.pid for child in psutil.Process().children(recursive=True)}
         if carrier == "nixl":
             os.environ["VLLM_NIXL_SIDE_CHANNEL_PORT"] = PORTS[name]
@@ -108,7 +115,8 @@ class Instance:
         )  # fmt: skip
         args = AsyncEngineArgs(
             model=str(model), skip_tokenizer_init=True, max_model_len=512, max_num_seqs=8, seed=0,
-            tensor_parallel_size=cut.tp, pipeline_parallel_size=cut.pp, disable_custom_all_reduce=True,
+            tensor_parallel_size=cut.tp, pipeline_parallel_size=cut.pp, data_parallel_size=cut.dp,
+            disable_custom_all_reduce=True,
             enable_chunked_prefill=True, max_num_batched_tokens=CHUNK if produces else 512,
             kv_transfer_config=transfer, speculative_config=drafting(model, kind),
             **SERVED[kind], **(EAGER if cut.pp == 1 else TRACED),
@@ -121,14 +129,20 @@ class Instance:
     def _card(self) -> Path:
         return self.out / f"{self.name}.card"
 
-    @property
-    def card(self) -> str:
-        """Of a prefill instance."""
-        return self._card.read_text()
+    def _ends(self) -> list[str]:
+        """Return the ends that vLLM gives to the names of its data-parallel ranks."""
+        return [f"_dp{rank}" for rank in range(self.cut.dp)] if self.cut.dp > 1 else [""]
+
+    def hand_over(self) -> tuple[Params, Params]:
+        """Draw a room at the next data-parallel rank of this prefill instance; a request's parameters, by side."""
+        rank = next(self.turns)
+        ours, theirs = params_for(Path(f"{self._card}{self._ends()[rank]}").read_text())
+        self.rooms[ours["room"]] = rank
+        return ours, theirs
 
     def recorded(self, event: str) -> int:
-        """How often its scheduler, or its first rank, has noted this."""
-        files = (self.out / f"{self.name}-{each}.jsonl" for each in ("scheduler", "0"))
+        """How often its schedulers, or their first ranks, have noted this."""
+        files = (self.out / f"{self.name}{end}-{each}.jsonl" for end in self._ends() for each in ("scheduler", "0"))
         return sum(file.read_text().count(f'"event": "{event}"') for file in files if file.exists())
 
     async def until(self, event: str, before: int) -> None:
@@ -143,7 +157,10 @@ class Instance:
         more = {"kv_transfer_params": params} if params else None
         sampling = SamplingParams(max_tokens=count, temperature=0, ignore_eos=True, detokenize=False, extra_args=more)
         name, first, last = name or f"r{next(self.serial)}", 0.0, None
-        async for said in self.engine.generate({"prompt_token_ids": prompt}, sampling, name):
+        room = (params or {}).get("room")
+        rank = self.rooms.pop(room) if room in self.rooms else next(self.turns)
+        asked = self.engine.generate({"prompt_token_ids": prompt}, sampling, name, data_parallel_rank=rank)
+        async for said in asked:
             first, last = first or time.perf_counter(), said
         assert last is not None
         tokens = list(last.outputs[0].token_ids)

@@ -11,7 +11,6 @@ import msgspec
 from examples.vllm import model
 from examples.vllm.instances import Answer
 from examples.vllm.setting import LONG, Found, Scenario, Setting, for_decode, found_of, many
-from kvproto.adapters.vllm.router_requests import params_for
 
 #: how a prefill rank's room may end whose decode rank is killed: once all is there, in the middle, while it writes
 CUT_OFF = ("NONE", "LINK_LOST", "WRITE_FAILED")
@@ -21,7 +20,7 @@ CALLED_S = 0.1
 
 async def killed(s: Setting) -> Found:
     """The prefill instance is killed while the decode instance waits, and replaced by one of the same name."""
-    _, theirs = params_for(s.prefill.card)
+    _, theirs = s.prefill.hand_over()
     waits = asyncio.create_task(s.decode.ask(s.prompts[LONG], model.ANSWER, theirs))
     await asyncio.sleep(1.5)
     return await _after_kill(s, waits)
@@ -55,7 +54,7 @@ async def decode_killed(s: Setting) -> Found:
     """
     await s.one_after_another(0)
     await s.prefill.free()
-    ours, theirs = params_for(s.prefill.card)
+    ours, theirs = s.prefill.hand_over()
     opened, loads = s.prefill.recorded("OpenRoom"), s.decode.recorded("Load")
     gone = asyncio.create_task(s.decode.ask(s.prompts[LONG], model.ANSWER, theirs))
     ahead = asyncio.create_task(s.prefill.ask(s.prompts[LONG], 1, ours))
@@ -81,7 +80,7 @@ async def two_prefills(s: Setting) -> Found:
 
 async def one_of_two_killed(s: Setting) -> Found:
     """One of the prefill instances is killed while decode waits for it; the other one goes on, and it is replaced."""
-    _, theirs = params_for(s.prefill.card)
+    _, theirs = s.prefill.hand_over()
     waits = asyncio.create_task(s.decode.ask(s.prompts[LONG], model.ANSWER, theirs))
     await asyncio.sleep(1.5)
     s.prefill.kill()

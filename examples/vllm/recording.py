@@ -27,6 +27,7 @@ import torch
 
 from kvproto.adapters.vllm.connector import KVProtoConnector
 from kvproto.adapters.vllm.drafts import draft_layer
+from kvproto.adapters.vllm.ranks import data_parallel_suffix
 from kvproto.room import Outcome
 from vllm.distributed.parallel_state import get_pp_group, get_tp_group
 from vllm.model_executor.models.utils import extract_layer_index
@@ -120,7 +121,8 @@ class RecordingConnector(KVProtoConnector):
         return found
 
     def _open(self, rank: str) -> None:
-        self.record = (Path(self.extra["record"]) / f"{self.extra['name']}-{rank}.jsonl").open("a")
+        name = self.extra["name"] + data_parallel_suffix(self._vllm_config)
+        self.record = (Path(self.extra["record"]) / f"{name}-{rank}.jsonl").open("a")
 
     def _note(self, **what: Any) -> None:
         self.record.write(json.dumps({"at": time.time(), **what}) + "\n")

@@ -4,6 +4,7 @@
     python -m examples.vllm.run 1-2 2-1                             # prefill ranks - decode ranks
     python -m examples.vllm.run 1+2-2                               # two prefill instances, of 1 and of 2 ranks
     python -m examples.vllm.run "2 stages-1"                        # pipeline stages of one rank each
+    python -m examples.vllm.run 2-1x2                               # decode: two data-parallel ranks of one rank each
     python -m examples.vllm.run "hybrid 1-2"                        # of a model with gated delta nets
     python -m examples.vllm.run "windows 1-2"                       # of a model with sliding windows
     python -m examples.vllm.run 1-2 --only sequential,killed        # their rows are made anew, the others stay
@@ -38,7 +39,7 @@ from examples.engine_runs.build import build
 from examples.vllm import model
 from examples.vllm.judging import Records, Row, table
 
-PAIRS = ("1-2", "2-1", "2-2", "1-1", "1+2-2", "2 stages-1", "1-2 stages", "2 stages-2",
+PAIRS = ("1-2", "2-1", "2-2", "1-1", "1+2-2", "1-1x2", "2-1x2", "1x2-2", "2 stages-1", "1-2 stages", "2 stages-2",
          "hybrid 1-1", "hybrid 1-2", "hybrid 2-1", "hybrid 2-2", "alternating 2 stages-1",
          "windows 1-1", "windows 1-2", "windows 2-1", "windows 2-2", "windows 2 stages-1", "windows 1-2 stages",
          "sinks 1-2", "sinks 2-1", "latents 2 stages-1", "drafted 1-1", "drafted 1-2", "drafted 2-1", "eagle 1-2",
@@ -57,7 +58,8 @@ is such a net; in rows of windows a Gemma 3 in float32, of whose six layers four
 are not compared, their digests are); in rows of sinks a gpt-oss in float32, every other of whose four layers does; in
 rows of latents a DeepSeek-V3 in float32 without experts (MLA); in rows of drafted the Llama with itself as its draft,
 of eagle with a drawn EAGLE head of two KV heads. In rows of stages an instance has pipeline stages of one
-rank each. Carried by `kvproto` (with digests and checksums of all that is moved; by the ring, unless both sides are cut
+rank each; 1x2 are two data-parallel ranks of one rank each, which get requests in turn. Carried by `kvproto` (with
+digests and checksums of all that is moved; by the ring, unless both sides are cut
 alike), by kvproto without them, by the route that it chooses (`plain`; the posts tell which), and by vLLM's own
 NixlConnector (`nixl`), one right after the other. The answers are compared with the model's in one process; the digests
 of every (chunk, layer, head) that was gathered with those of what was scattered; the blocks that lie in the decode
@@ -196,10 +198,14 @@ def kind_of(pair: str) -> tuple[model.Kind, str]:
 
 
 def counters() -> dict[str, float]:
-    """What vLLM's Prometheus endpoint would say of the transfer, of the instance that was made last."""
+    """Sum vLLM's Prometheus counts over the data-parallel ranks of the instance that was made last."""
     from prometheus_client import REGISTRY
 
-    return {each.name: each.value for metric in REGISTRY.collect() for each in metric.samples}
+    found: dict[str, float] = {}
+    for metric in REGISTRY.collect():
+        for each in metric.samples:  # one a data-parallel rank
+            found[each.name] = found.get(each.name, 0.0) + each.value
+    return found
 
 
 def posted() -> Counter[str]:

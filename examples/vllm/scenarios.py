@@ -17,7 +17,6 @@ from examples.vllm import model
 from examples.vllm.drafting import DRAFTING
 from examples.vllm.killing import KILLING
 from examples.vllm.setting import LONG, Found, Scenario, Setting, for_decode, found_of, many, together
-from kvproto.adapters.vllm.router_requests import params_for
 
 #: how a room may end that the one, or the other, instance's request has left
 LEFT_P, LEFT_D = ("PREFILL_ABORTED",), ("NONE", "DECODE_ABORTED", "PEERS_MISSING")
@@ -69,7 +68,7 @@ async def _leave(task: asyncio.Task[Any]) -> None:
 
 async def decode_leaves_first(s: Setting) -> Found:
     """The client leaves while the decode instance waits; the prefill instance is asked afterwards."""
-    ours, theirs = params_for(s.prefill.card)
+    ours, theirs = s.prefill.hand_over()
     task = asyncio.create_task(s.decode.ask(s.prompts[LONG], model.ANSWER, theirs))
     await asyncio.sleep(1.0)
     await _leave(task)
@@ -80,7 +79,7 @@ async def decode_leaves_first(s: Setting) -> Found:
 async def decode_leaves_midway(s: Setting) -> Found:
     """The client leaves the decode instance at eight moments of a prompt's computation and transfer."""
     for moment in range(8):
-        ours, theirs = params_for(s.prefill.card)
+        ours, theirs = s.prefill.hand_over()
         ahead = asyncio.create_task(s.prefill.ask(s.prompts[LONG], 1, ours))
         task = asyncio.create_task(s.decode.ask(s.prompts[LONG], model.ANSWER, theirs))
         await asyncio.sleep(0.05 * moment)
@@ -101,7 +100,7 @@ async def decode_leaves_between(s: Setting) -> Found:
 
 async def prefill_leaves_early(s: Setting) -> Found:
     """The client leaves the prefill instance before the prompt has blocks there; decode computes it itself."""
-    ours, theirs = params_for(s.prefill.card)
+    ours, theirs = s.prefill.hand_over()
     then = asyncio.create_task(s.decode.ask(s.prompts[LONG], model.ANSWER, theirs))
     others = [asyncio.create_task(s.prefill.ask(s.prompts[LONG], 1)) for _ in range(8)]
     arrived, opened = s.prefill.recorded("arrived"), s.prefill.recorded("OpenRoom")
@@ -118,7 +117,7 @@ async def prefill_leaves_early(s: Setting) -> Found:
 
 async def prefill_never_asked(s: Setting) -> Found:
     """The client leaves before the prefill instance has heard of the request; decode computes it itself."""
-    _, theirs = params_for(s.prefill.card)
+    _, theirs = s.prefill.hand_over()
     begun = time.perf_counter()
     answer = await s.decode.ask(s.prompts[LONG], model.ANSWER, theirs)
     note = f"answered {answer.over - begun:.1f} s later, `wait` is {s.wait:g} s"
@@ -127,7 +126,7 @@ async def prefill_never_asked(s: Setting) -> Found:
 
 async def prefill_leaves_midway(s: Setting) -> Found:
     """The client leaves the prefill instance while the prompt is computed; decode computes it itself."""
-    ours, theirs = params_for(s.prefill.card)
+    ours, theirs = s.prefill.hand_over()
     await s.prefill.free()
     opened = s.prefill.recorded("OpenRoom")
     then = asyncio.create_task(s.decode.ask(s.prompts[LONG], model.ANSWER, theirs))

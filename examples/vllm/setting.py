@@ -12,7 +12,6 @@ import msgspec
 from examples.vllm import model
 from examples.vllm.instances import Answer, Instance
 from examples.vllm.reference import Reference
-from kvproto.adapters.vllm.router_requests import params_for
 
 Tokens = list[int]
 LONG = 7  #: the prompt of several chunks
@@ -60,7 +59,7 @@ class Setting(msgspec.Struct):
         """The same, by this prefill instance; NixlConnector needs its answer first."""
         if prefill.carrier == "nixl":
             return await self.one_after_another(at)
-        ours, theirs = params_for(prefill.card)
+        ours, theirs = prefill.hand_over()
         first, then = await asyncio.gather(
             prefill.ask(self.prompts[at], 1, ours), self.decode.ask(self.prompts[at], model.ANSWER, theirs)
         )
