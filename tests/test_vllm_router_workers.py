@@ -13,7 +13,7 @@ import pytest
 
 aiohttp = pytest.importorskip("aiohttp", reason="the router needs aiohttp, which vLLM brings")
 from aiohttp import web
-from test_vllm_router import BODY, STREAM, StandIn, fleet, serve, slow
+from test_vllm_router import BODY, STREAM, StandIn, after_a_while, fleet, serve, slow
 
 from kvproto.adapters.vllm.router import Router, parse
 from kvproto.adapters.vllm.router_workers import Instance
@@ -169,6 +169,37 @@ def test_an_instance_that_was_passed_over_is_asked_at_once_when_it_is_added_agai
             await runner.cleanup()
 
     asyncio.run(play())
+
+
+def test_a_data_parallel_rank_is_asked_by_its_own_card_and_all_ranks_drain_and_go_at_once(tmp_path: Path) -> None:
+    ranks = list[str | None]()
+
+    async def answer(request: web.Request) -> web.Response:
+        ranks.append(request.headers.get("X-data-parallel-rank"))
+        return web.json_response({"by": "p"})
+
+    async def play() -> None:
+        prefill, decode = StandIn("p.card_dp0", answer), StandIn("d", after_a_while)
+        (tmp_path / "p.card_dp1").write_text("card of another rank")
+        async with administered(tmp_path, [prefill], [decode]) as (session, admin):
+            body = {"url": prefill.url, "worker_type": "prefill", "card": str(tmp_path / "p.card_dp1")}
+            for status in (201, 200):  # the second time it is known
+                assert (await said(admin, "POST", "/workers", json=body))[0] == status
+            await asyncio.gather(by(session), by(session))
+            assert sorted(map(str, ranks)) == ["0", "1"]
+            ours, theirs = ([asked["kv_transfer_params"] for asked in each.bodies] for each in (prefill, decode))
+            rank_of = {params["room"]: rank for rank, params in zip(ranks, ours, strict=True)}
+            cards = {rank_of[params["room"]]: params["card"] for params in theirs}
+            assert cards == {"0": "card of p.card_dp0", "1": "card of another rank"}
+            status, told = await said(admin, "POST", f"/workers/drain?url={prefill.url}&wait=60")
+            assert (status, told["state"], told["requests"]) == (200, "draining", 0)
+            assert await by(session) == "503"
+            assert (await said(admin, "DELETE", f"/workers?url={prefill.url}"))[0] == 200
+            _, told = await said(admin, "GET", "/workers")
+            assert [each["worker_type"] for each in told["workers"]] == ["decode"]
+
+    asyncio.run(play())
+    assert Instance("http://p", Path("/some_dp7/card")).headers == {}  # its folder's name
 
 
 CARD = {"card": "/tmp/c"}  # noqa: S108  # no file: a name

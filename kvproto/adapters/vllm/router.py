@@ -14,7 +14,8 @@ passed over for `PAUSE_S`, and the request goes to another one as long as the cl
 one that streams, as long as no piece of it has come.  What either instance refuses (4xx) is passed on as it is.  An
 answer that breaks off does so for the client, too, and `kv_transfer_params` of a client are dropped.  `/health` is
 answered here, `/metrics` has the router's own counts, any other GET goes to a decode instance.  With `--admin-port`
-instances are added, drained and removed at run time (`router_workers`).
+instances are added, drained and removed at run time (`router_workers`).  A prefill instance with data-parallel ranks is
+given once for each rank, with that rank's card (`--card /tmp/prefill-0.card_dp1`).
 """
 
 from __future__ import annotations
@@ -150,7 +151,8 @@ class Router:
 
     async def _prefill(self, request: web.Request, prefill: Instance, body: Params) -> None:
         try:
-            async with self.session.post(prefill.url + request.path, json=body, headers=passed(request)) as said:
+            headers = passed(request) | prefill.headers
+            async with self.session.post(prefill.url + request.path, json=body, headers=headers) as said:
                 text = await said.read()
         except aiohttp.ClientError as error:
             raise AwayError(prefill, str(error) or type(error).__name__) from error

@@ -6,6 +6,9 @@
     POST   /workers/drain?url=...&wait=S   send it no further request; 200: it has none, 202: some are left after S
     DELETE /workers?url=...                forget it; 409: it has requests
 
+A prefill instance with data-parallel ranks is one entry a rank, of one url, each with the card that this rank leaves
+(`prefill.card_dp1`).  The calls that name a url are about all ranks of it: a process ends with all of its ranks.
+
 The calls have the names of SGLang's gateway.  They are served on a port of their own, on the loopback interface alone:
 whoever may add an instance sees every prompt.  A request keeps its prefill instance until its answer has ended, so a
 drained prefill instance has no KV left that a decode instance may fetch.
@@ -16,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from http import HTTPStatus
@@ -28,11 +32,18 @@ from aiohttp import web
 LONGEST_WAIT_S = 3600.0
 
 
+#: the end of the name of a data-parallel rank's card
+OF_RANK = re.compile(r"_dp(\d+)$")
+
+
 class Instance:
-    """One of vLLM; `card`: the file in which a prefill instance leaves its card."""
+    """One of vLLM, or a data-parallel rank; `card`: the file in which a prefill instance leaves its card."""
 
     def __init__(self, url: str, card: Path | None = None) -> None:
         self.url, self.card = url.rstrip("/"), card
+        of_rank = OF_RANK.search(card.name) if card else None
+        #: what has vLLM give a request to the rank that the card is of: another one has no such room
+        self.headers = {"X-data-parallel-rank": of_rank[1]} if of_rank else {}
         #: requests that it is asked now; until when it is passed over; whether it gets no further request
         self.asked, self.paused, self.draining = 0, 0.0, False
         self.idle = asyncio.Event()
@@ -93,43 +104,48 @@ class RouterWorkers:
             return refused(HTTPStatus.BAD_REQUEST, why)
         made = Instance(body["url"], Path(body["card"]) if "card" in body else None)
         side = body["worker_type"]
-        if (known := self._known(made.url)) is None:
+        known, ranks = self._known(made.url)
+        if ranks and known != side:
+            return refused(HTTPStatus.CONFLICT, f"{made.url} is a {known} instance: remove it first")
+        if (one := next((rank for rank in ranks if rank.headers == made.headers), None)) is None:
             self.sides[side].append(made)
             return web.json_response(self._told(side, made), status=HTTPStatus.CREATED)
-        if known[0] != side:
-            return refused(HTTPStatus.CONFLICT, f"{made.url} is a {known[0]} instance: remove it first")
-        one = known[1]
         one.card, one.draining, one.paused = made.card, False, 0.0
         return web.json_response(self._told(side, one))
 
     async def drain(self, request: web.Request) -> web.Response:
         """Send the instance no further request, and wait for those that it has."""
-        if (known := self._known(request.query.get("url", ""))) is None:
+        side, ranks = self._known(request.query.get("url", ""))
+        if not ranks:
             return self._unknown(request)
         try:
             wait = min(max(0.0, float(request.query.get("wait", "0"))), LONGEST_WAIT_S)
         except ValueError:
             return refused(HTTPStatus.BAD_REQUEST, "wait is a number of seconds")
-        side, one = known
-        one.draining = True
+        for one in ranks:
+            one.draining = True
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(one.idle.wait(), wait)
-        return web.json_response(self._told(side, one), status=HTTPStatus.ACCEPTED if one.asked else HTTPStatus.OK)
+            await asyncio.wait_for(asyncio.gather(*(one.idle.wait() for one in ranks)), wait)
+        left = sum(one.asked for one in ranks)
+        told = {**self._told(side, ranks[0]), "requests": left}
+        return web.json_response(told, status=HTTPStatus.ACCEPTED if left else HTTPStatus.OK)
 
     async def remove(self, request: web.Request) -> web.Response:
         """Forget the instance."""
-        if (known := self._known(request.query.get("url", ""))) is None:
+        side, ranks = self._known(request.query.get("url", ""))
+        if not ranks:
             return self._unknown(request)
-        side, one = known
-        if one.asked:
-            return refused(HTTPStatus.CONFLICT, f"{one.url} has {one.asked} requests: drain it first")
-        self.sides[side].remove(one)
-        return web.json_response(self._told(side, one))
+        if left := sum(one.asked for one in ranks):
+            return refused(HTTPStatus.CONFLICT, f"{ranks[0].url} has {left} requests: drain it first")
+        for one in ranks:
+            self.sides[side].remove(one)
+        return web.json_response(self._told(side, ranks[0]))
 
-    def _known(self, url: str) -> tuple[str, Instance] | None:
+    def _known(self, url: str) -> tuple[str, list[Instance]]:
+        """Return the side of this url's instance, and its data-parallel ranks; none: it is unknown."""
         url = url.rstrip("/")
-        found = ((side, one) for side, instances in self.sides.items() for one in instances if one.url == url)
-        return next(found, None)
+        found = ((side, [one for one in instances if one.url == url]) for side, instances in self.sides.items())
+        return next((each for each in found if each[1]), ("", []))
 
     @staticmethod
     def _unknown(request: web.Request) -> web.Response:
