@@ -24,7 +24,7 @@ from examples.sglang.whole import Sure, Whole
 from examples.vllm.instances import Cut, Instance
 from examples.vllm.judging import Records, Row, table
 from examples.vllm.reference import Reference
-from examples.vllm.run import kind_of
+from examples.vllm.run import kind_of, wanted
 
 PLACES = {"0/0/0": 11, "0/0/1": 12, "64/0/0": 13}
 BLOCKS = {"0/0/0": 7, "1/0/0": 8}
@@ -167,6 +167,13 @@ def test_a_room_is_drawn_for_the_data_parallel_rank_whose_card_decode_gets(tmp_p
     assert [theirs["card"] for _, theirs in handed] == ["card of 0", "card of 1", "card of 0"]
     assert [prefill.rooms[ours["room"]] for ours, _ in handed] == [0, 1, 0]
     assert prefill.recorded("Load") == 2
+
+
+def test_drafts_are_judged_where_there_is_one(tmp_path: Path) -> None:
+    drafting = {"drafts accepted", "draft spoiled"}
+    for pair, expected in (("1-2", set()), ("2-1x2", set()), ("drafted 1-2", drafting)):
+        names = wanted(pair, "kvproto", [], tmp_path, missing=False)
+        assert drafting & {*names} == expected and "in turn" in names, pair
 
 
 def test_the_page_of_runs_is_that_of_the_rows() -> None:

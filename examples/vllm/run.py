@@ -219,7 +219,8 @@ def wanted(pair: str, carrier: str, asked: list[str], out: Path, *, missing: boo
     from examples.vllm.killing import OF_TWO
     from examples.vllm.scenarios import COMPARED, OF_HYBRIDS, OF_STAGES, OF_WINDOWS, SCENARIOS, TIMED
 
-    all_of = {"kvproto": tuple(SCENARIOS), "plain": TIMED, "nixl": COMPARED}[carrier]
+    every = tuple(name for name in SCENARIOS if name not in DRAFTING)
+    all_of = {"kvproto": every, "plain": TIMED, "nixl": COMPARED}[carrier]
     if (kind := kind_of(pair)[0]) != "dense":
         mine: tuple[str, ...] = OF_WINDOWS if kind in ("windows", "sinks", "drafted", "eagle") else OF_HYBRIDS
         mine += tuple(DRAFTING) if kind == "drafted" else ()
