@@ -6,7 +6,6 @@ memory or divide by zero; a file that cannot be written is refused before an hou
 
 from __future__ import annotations
 
-import math
 import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable
@@ -44,7 +43,7 @@ def real(least: float, most: float) -> Callable[[str], float]:
             found = float(text)
         except ValueError:
             raise ArgumentTypeError(f"{_short(text)} is no number") from None
-        if math.isnan(found) or not least <= found <= most:
+        if not least <= found <= most:  # nan is not either
             raise ArgumentTypeError(f"{_short(text)} is not from {least:g} to {most:g}")
         return found
 

@@ -27,7 +27,7 @@ from kvproto.adapters.sglang import bootstrap, http_server
 from kvproto.adapters.sglang.bootstrap import SIGNATURE, Announcer, Cards, KVProtoBootstrapServer, announce
 from kvproto.adapters.sglang.bootstrap_ranks import LIVES_S, Rank, Ranks
 from kvproto.adapters.sglang.http_server import HEAD, HttpServer
-from kvproto.adapters.sglang.lacking_cards import GONE_S
+from kvproto.adapters.sglang.lacking_cards import GONE_S, LackingCards
 from kvproto.errors import ArgumentError
 from kvproto.io.clock import ManualClock
 
@@ -267,6 +267,17 @@ def test_an_instance_is_gone_when_nobody_has_answered_for_long_while_it_was_aske
     assert [cards.gone("here"), ask_for(GONE_S), ask_for(2.0)] == ["", "", "refused"], "what was long ago is no answer"
     found += [ask_for(1.0) for _ in range(len(answers))]
     assert found[-3:] == ["refused", "", ""], "a card ends the count"
+
+
+def test_a_server_lacks_cards_from_the_moment_on_and_until_another_one() -> None:
+    lacking, server = LackingCards(), ("here", 0)
+    for when in (0.0, GONE_S):
+        lacking.note(server, when, "refused")
+    assert lacking.why(server, 2 * GONE_S) == "refused"
+    assert lacking.why(server, 2 * GONE_S + 0.001) == ""
+    lacking.forget(server)
+    lacking.note(server, GONE_S + 1.0, "refused")
+    assert lacking.why(server, GONE_S + 1.0) == ""
 
 
 def test_of_addresses_without_number_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,7 @@ def test_a_pair_is_made_for_its_owner_alone_and_never_overwritten(
     assert stat.S_IMODE(secret.stat().st_mode) == 0o600 and stat.S_IMODE(secret.parent.stat().st_mode) == 0o700
     assert stat.S_IMODE(public.stat().st_mode) == 0o644
     said, kept = capsys.readouterr().out, secret.read_bytes()
-    assert str(secret) in said and str(public) in said
+    assert f"{secret} " in said and f"{public} " in said
     keys = Keys.load(secret)
     assert keys.public in keys.allowed and keys.secret.hex() not in repr(keys)
     assert b"secret" not in public.read_bytes()

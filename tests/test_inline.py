@@ -156,6 +156,26 @@ def has_a_scope(v: Any, e: Any) -> Any:
     return sum(each.n for each in (v, e))
 
 
+def of_a_list(v: Any, e: Any) -> Any:
+    return [v + 1 for v in (e.n, 2)]
+
+
+def of_a_set(v: Any, e: Any) -> Any:
+    return {v + 1 for v in (e.n, 2)}
+
+
+def of_a_dictionary(v: Any, e: Any) -> Any:
+    return {v: v + 1 for v in (e.n, 2)}
+
+
+def of_a_function(v: Any, e: Any) -> Any:
+    return (lambda v: v + 1)(e.n)  # noqa: PLC3002  # the inner name is another one
+
+
+def that_names_a_part(v: Any, e: Any) -> Any:
+    return (v := e.n) + v
+
+
 def recursive(v: Any, e: Any) -> Any:
     return v.n if v.n < 1 else recursive(Given(v.n - 1), e)
 
@@ -179,7 +199,8 @@ class Difference:
 INSIDE = [plain, told, of_an_enum, of_a_module, of_an_object, other_way_round, helped, asks_a_method, deep_3]
 STAY: list[Callable[..., Any]] = [
     two_statements, of_no_value, decides, with_a_default, by_keyword_only, of_any_number, of_two_and_more, of_any_words,
-    returns_nothing, has_a_scope, made(3), made, Difference(), lambda v, e: v.n, max,
+    returns_nothing, has_a_scope, of_a_list, of_a_set, of_a_dictionary, of_a_function, that_names_a_part,
+    made(3), made, Difference(), lambda v, e: v.n, max,
 ]  # fmt: skip
 PARTLY: dict[Callable[..., Any], set[str]] = {
     of_what_is_computed: {"helper"}, of_some_that_is_computed: {"difference", "Given"}, by_name: {"difference"},

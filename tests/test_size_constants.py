@@ -11,17 +11,23 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
+import msgspec
 import pytest
 from support import fake_vllm
+
+from kvproto.settings import BOUNDS as SETTINGS_BOUNDS
+from kvproto.settings import Settings
 
 fake_vllm.install()  # the constants of vLLM's adapter stand in modules that import vLLM
 
 PACKAGE = Path(__file__).parent.parent / "kvproto"
-FOLDERS = ("adapters", "data", "endpoint", "io/kernels", "layout", "loop", "rank")
+FOLDERS = ("adapters", "data", "endpoint", "io/control", "io/kernels", "layout", "loop", "metrics", "protocol", "rank")
 #: beside those folders; the other files of theirs have numbers of a form, which other tests know
-FILES = tuple(f"io/transports/{name}.py" for name in ("memory", "mooncake", "nixl", "twin_writes"))
-#: it imports SGLang, and names no whole number
-LEFT_OUT = {"adapters/sglang/facts.py"}
+FILES = tuple(f"io/transports/{name}.py" for name in (
+    "device_maps", "memory", "mooncake", "nixl", "nixl_metadata", "twin_writes",
+))  # fmt: skip
+#: it imports SGLang, and names no whole number; these are ZeroMQ's own
+LEFT_OUT = {"adapters/sglang/facts.py", "io/control/polled_socket.py"}
 #: by module and name: the least and the most, and why
 BOUNDS: dict[str, tuple[int, int, str]] = {
     "adapters.card.MAX_TEXT": (1 << 14, 1 << 20, "a card with the addresses of as many ranks as a group may have"),
@@ -70,6 +76,30 @@ BOUNDS: dict[str, tuple[int, int, str]] = {
     "endpoint.prefill_groups.STEPS": (4, 256, "each holds a plan, also of a group that is gone"),
     "endpoint.resume_point.MAX_TEXT": (1 << 20, 1 << 24, "characters of digests of 100,000 heads"),
     "endpoint.validation.MOST_TOKENS": ((1 << 32) - 1, (1 << 32) - 1, "what a message can say"),
+    "io.control.bundle.ADDED": (257, 257, "bytes beside the frames of a bundle: its mark, and a length for each"),
+    "io.control.bundle.BUNDLE": (64, 64, "frames of a message: peers refuse more"),
+    "io.control.bundle._LENGTH": (4, 4, "bytes on the wire"),
+    "io.control.control.GONE_KEPT": (256, 1 << 14, "peers that are gone; one that is forgotten is told of again"),
+    "io.control.control.MAX_BYTES": (1 << 25, 1 << 28, "bytes for a peer that does not read; several large frames"),
+    "io.control.control.MAX_FRAME": (1 << 17, 1 << 20, "bytes of a frame that no caller has bounded"),
+    "io.control.control.MAX_QUEUE": (1 << 14, 1 << 18, "frames for a peer that does not read: each is an object"),
+    "io.control.control.SOCKETS": (3 << 10, 1 << 16, "three for each link that a rank may dial, of 1,024"),
+    "io.control.gate.BURST": (128, 4096, "ranks of an instance that begin at once; a flood's handshakes"),
+    "io.control.gate.PACE": (16, 1024, "handshakes a second: each with keys takes 100 us of the loop's thread"),
+    "io.control.gate.SOURCES": (256, 1 << 14, "addresses that came lately, so that many of them do not fill memory"),
+    "io.control.gate.TURN": (2, 64, "questions between two looks at frames"),
+    "io.control.keys.KEY_BYTES": (32, 32, "CURVE's own"),
+    "io.control.sockets.MAX_INT": ((1 << 31) - 1, (1 << 31) - 1, "a C int"),
+    "io.control.sockets.SEAL": (33, 64, "bytes that CURVE adds to a part; a frame with them has to pass"),
+    "io.control.sockets.WINDOW": (16, 256, "messages in a pipe: of the largest ones a few hundred megabytes at most"),
+    "io.control.unanswered.ASKED": (2, 8, "looks without an answer; one alone may be late"),
+    "io.control.unanswered.LOOKS": (2, 64, "connections that one look takes"),
+    "io.control.unanswered.TIMES": (2, 16, "looks within the time for an answer"),
+    "io.control.unread.ADDED": (1 << 13, 1 << 19, "bytes of frames' heads and of one read beside a message"),
+    "io.control.unread.LOOKS": (2, 64, "connections that one look takes"),
+    "io.control.unread.WAITING": (66, 128, "a window of messages, one that is read and one without room"),
+    "io.control.unread._COOKIE": (57, 57, "SO_COOKIE of Linux"),
+    "io.control.watched.MOST": (64, 1 << 14, "events of one look; what is left is seen by the next"),
     "io.kernels.batch.RUN_TIME_ARGUMENTS": (15, 15, "as many as the kernel takes"),
     "io.kernels.batch.CELL_ARGUMENTS": (34, 34, "as many as the kernel takes for a cell"),
     "io.kernels.batch.MAX_ROWS": (256, 4096, "rows of a tile; registers hold them"),
@@ -88,6 +118,9 @@ BOUNDS: dict[str, tuple[int, int, str]] = {
     "io.kernels.pool.ORIGIN": (4096, 4096, "both sides count the rows of a window from its multiples: digests compare"),
     "io.kernels.tile.MAX_PARTS": (8, 8, "parts of a tile; the kernel has arguments for each"),
     "io.kernels.triton.WHOLE": (100, 100, "per cent"),
+    "io.transports.device_maps.HANDLE": (64, 64, "bytes of CUDA's own"),
+    "io.transports.device_maps.HOST": (36, 36, "characters of a machine's number, as Linux writes it"),
+    "io.transports.device_maps.OFFSET": (8, 8, "bytes on the wire"),
     "io.transports.memory.MAX_TAG": (8192, 8192, "what NIXL takes, so that a tag of tests is one"),
     "io.transports.mooncake.MAX_DESCS": (1 << 15, 1 << 20, "descriptors of one write: tens of megabytes"),
     "io.transports.mooncake.MAX_INFLIGHT_DESCS": (1 << 17, 1 << 20, "descriptors that a peer's writes hold"),
@@ -98,6 +131,9 @@ BOUNDS: dict[str, tuple[int, int, str]] = {
     "io.transports.nixl.MAX_INDEX": ((1 << 31) - 1, (1 << 31) - 1, "NIXL counts with 32 bits"),
     "io.transports.nixl.MAX_INFLIGHT_DESCS": (1 << 16, 1 << 19, "descriptors: posting one takes 3 us of the loop"),
     "io.transports.nixl.MAX_TAG": (8192, 8192, "bytes of one eager fragment"),
+    "io.transports.nixl_metadata.KIND_BYTES": (4, 4, "bytes of a memory's kind, as NIXL writes it"),
+    "io.transports.nixl_metadata.MAX_ADDRESS": (1 << 12, 1 << 17, "bytes of a worker's address with tens of devices"),
+    "io.transports.nixl_metadata.MAX_SECTIONS": (4, 64, "one for each backend and memory; a peer has them read"),
     "io.transports.twin_writes.PAGE": (4096, 4096, "bytes that the agent copies beside the copy engine"),
     "layout.agreement.MAX_CHUNK_TOKENS": ((1 << 32) - 1, (1 << 32) - 1, "no room has more"),
     "layout.byte_runs_numpy.BATCH": (512, 1 << 16, "runs at a time, in arrays that fit a cache"),
@@ -118,6 +154,24 @@ BOUNDS: dict[str, tuple[int, int, str]] = {
     "loop.party_loop.MAX_FRAME": (1 << 12, 1 << 20, "bytes of a message of a small protocol"),
     "loop.party_loop.REPORTS": (16, 1 << 14, "reports that nobody has read"),
     "loop.rank_loop.CALLS": (3, 64, "a rank calls twice a second"),
+    "metrics.metrics.LONGEST_SILENCES": (16, 256, "links with a series each; a page of metrics is kept small"),
+    "metrics.metrics.MOST_PEERS": (16, 256, "peers with three series each; a page of metrics is kept small"),
+    "protocol.codec.MAX_FRAME": ((1 << 22) + (1 << 14), 1 << 23, "the largest table of pages, with what is beside it"),
+    "protocol.codec.ROOM_ID": ((1 << 64) - 1, (1 << 64) - 1, "a room on the wire"),
+    "protocol.events.DECODE_GROUP": (2, 2, "a code, beside the prefill group's"),
+    "protocol.messages.MAX_AUX": (1 << 17, 1 << 20, "bytes of a request's last step: hidden states and samples"),
+    "protocol.messages.MAX_ENDPOINT": (1 << 19, 1 << 23, "bytes of a transport's card with thousands of regions"),
+    "protocol.messages.MAX_LAYER_GROUPS": (1 << 8, 1 << 12, "as many as a model has layers"),
+    "protocol.messages.MAX_PAGES": (1 << 21, 1 << 24, "bytes: four a page, of a million pages of one token"),
+    "protocol.messages.MAX_REASON": (100, 1000, "characters of a sentence that is still read"),
+    "protocol.messages.MAX_SECRET": (32, 256, "bytes that nobody guesses; each room holds them"),
+    "protocol.messages.MAX_TRACEPARENT": (55, 55, "W3C's own length"),
+    "protocol.messages.OLDEST": (3, 3, "on the wire"),
+    "protocol.messages.VERSION": (3, 3, "on the wire"),
+    "protocol.notification.MAX_NOTES": (32, 96, "parts of one tag, of which NIXL takes 8,192 bytes"),
+    "protocol.tables.links.YIELDS": (2, 2, "beats; one may be late"),
+    "protocol.versions.NAMED": (2, 16, "agreements in a sentence that is still read"),
+    "protocol.versions.SHOWN": (20, 128, "characters of a name that a peer has given"),
     "rank.base.BESIDE": (12, 12, "a code, compared with others"),
     "rank.base.CURRENT": (8, 8, "a code, compared with others"),
     "rank.base.CUTS": (128, 1 << 14, "terms of rooms that are live, shared by them"),
@@ -129,6 +183,35 @@ BOUNDS: dict[str, tuple[int, int, str]] = {
     "rank.prefill_links.KEPT": (1 << 10, 1 << 18, "lengths and claims of live rooms, shared by them"),
     "rank.room_turns.LARGER": (2, 16, "every so many turns are a larger room's: not every one, and not never"),
 }  # fmt: skip
+
+
+#: by setting: the least and the most that it is unless an engine says so, and why
+DEFAULTS: dict[str, tuple[int, int, str]] = {
+    "window": (2, 16, "one chunk is asked for while another travels; a room holds as many regions"),
+    "slots": (2, 16, "one is filled while another is written; each is a chunk of the device's memory"),
+    "slot_bytes": (0, 0, "as large as the largest part"),
+    "max_unanswered_requests": (16, 512, "requests of a round trip; the decode rank queues as many for each link"),
+    "page_writes": (2, 64, "one is posted while another is in flight; each holds its descriptors"),
+    "ring_bytes": (1 << 28, 1 << 33, "a few hundred chunks; the device's memory beside the pool"),
+    "ring_rounds_ahead": (1, 8, "grants are on their way before the ring is free; each is held by a send"),
+    "layer_groups": (1, 1, "engines have to say which layers are produced"),
+    "forward_slowdown": (2, 50, "per cent of a forward"),
+    "tombstones": (1 << 10, 1 << 15, "rooms that ended within the longest retry"),
+    "unclaimed_rooms": (1 << 10, 1 << 15, "rooms that the prefill engine opens later; a stranger can make as many"),
+    "links": (256, 1 << 13, "ranks of all instances; each has a plan and three sockets"),
+    "trace": (128, 1 << 12, "steps of the last rooms; more leave the cache"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_a_setting_is_of_its_order_by_default(name: str) -> None:
+    least, most, why = DEFAULTS[name]
+    assert least <= getattr(Settings(), name) <= most, why
+
+
+def test_every_number_of_the_settings_has_bounds() -> None:
+    numbers = {each.name for each in msgspec.structs.fields(Settings) if each.type is int}
+    assert {*DEFAULTS} == numbers == {name for name, _, _ in SETTINGS_BOUNDS}
 
 
 def constants() -> Iterator[str]:

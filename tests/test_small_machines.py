@@ -7,6 +7,9 @@ time, drawn from a seed, and have to agree in all that can be seen.
 
 from __future__ import annotations
 
+import ast
+import builtins
+import linecache
 import sys
 from collections import Counter, OrderedDict, deque
 from random import Random
@@ -706,6 +709,25 @@ def test_of_an_effect_that_is_plainly_made_by_its_class_the_class_is_known() -> 
     table.row(S.WAIT, Poke, do=(said, marked, either, tell, by_method, another_value))
     ((code,), _) = code_of(tuple(table.rows), (False,) * 6, None, (None,) * 6)
     assert [made for _, made in code.effects] == [Say, Mark, None, Told, None, None]
+
+
+@pytest.mark.parametrize("parts", [False, True])
+def test_a_row_s_function_may_have_any_name_that_a_step_has(parts: bool) -> None:
+    made = ground(jobs(tombstones=True), echoes(), parts=parts, bound=2).driver
+    made.handle(Begin(0, 0), 0.0, *(Poke(0, 0, n) for n in range(9)), Stop(0, 0), Stop(1, 1))
+    files = [file for file in linecache.cache if file.startswith(("<job ", "<takes an event"))]
+    texts = ["".join(linecache.getlines(file)) for file in files]
+    found = [node for text in texts for node in ast.walk(ast.parse(text))]
+    names = {node.id for node in found if isinstance(node, ast.Name)} | {n.arg for n in found if isinstance(n, ast.arg)}
+    names |= {node.name for node in found if isinstance(node, ast.FunctionDef)} - {"make"}
+    own = {name for name in names if not name[-1].isdigit() and not hasattr(builtins, name) and name not in globals()}
+    own -= {"call", "call_", "call__"}  # functions without a name have it
+    assert own >= {"value", "event", "now", "new", "log", "driver", "carry_out", "initial", "end"}
+    for name in own:
+        table = Table("job", Job, S, initial=S.NEW, events=(Poke,), timers={})
+        table.row(S.WAIT, Poke, when=type("Guard", (), {"__name__": name, "__call__": lambda *_: True})())
+        ((code,), _) = code_of(tuple(table.rows), (False,) * 6, None, (None,) * 6)
+        assert code.guard == f"{name}_(value, event, now)"
 
 
 def test_a_row_of_a_timer_starts_it_anew() -> None:

@@ -22,12 +22,12 @@ from kvproto.protocol.timing import Timing
 fake_vllm.install()  # the constants of vLLM's adapter stand in modules that import vLLM
 PACKAGE = Path(__file__).parent.parent / "kvproto"
 FOLDERS = (
-    "adapters", "data", "endpoint", "fsm", "io", "layout", "loop", "metrics", "observe", "protocol", "rank",
+    "adapters", "cli", "data", "endpoint", "fsm", "io", "layout", "loop", "metrics", "observe", "protocol", "rank",
 )  # fmt: skip
 #: names of times that do not end in _S
 OTHERS = {
     "FAST", "SLOW", "PERIOD", "LONGEST_WAIT", "GLANCE", "QUANTUM", "ANSWER", "AGAIN", "BEAT", "SECONDS", "TTL",
-    "WAIT",
+    "WAIT", "PATIENCE",
 }  # fmt: skip
 #: by module and name: the least and the most, in seconds, and why
 BOUNDS: dict[str, tuple[float, float, str]] = {
@@ -52,6 +52,8 @@ BOUNDS: dict[str, tuple[float, float, str]] = {
     "adapters.vllm.router.HEALTH_S": (1.0, 15.0, "a busy instance answers within it; a load balancer waits no longer"),
     "adapters.vllm.router_answers.PAUSE_S": (1.0, 30.0, "an instance restarts; its requests go elsewhere meanwhile"),
     "adapters.vllm.router_workers.LONGEST_WAIT_S": (600.0, 7200.0, "the longest answer; a call that nobody ends does"),
+    "cli.doctor.PATIENCE": (20.0, 300.0, "torch is imported from a cold disk; the user waits for the slowest part"),
+    "cli.top_command.PATIENCE": (1.0, 15.0, "an exporter answers at once; the operator looks at an empty screen"),
     "fsm.timer_wheel.QUANTUM": (0.004, 0.05, "timers end so much late, and as many slots a second are in the heap"),
     "loop.connector.WARM_S": (0.5, 10.0, "a wire-up of UCX; less than the wire's own timer"),
     "endpoint.prefill_endpoint.STOOD_S": (2.0, 8.0, "longer than the loop sleeps; less than a kernel may take"),
@@ -161,6 +163,7 @@ TIMERS = {
     "resend": (0.1, 0.5), "grant_retry": (0.1, 0.5), "queue_retry": (1.0, 4.0), "call": (0.25, 1.0),
     "engine": (30.0, 120.0),
     "bootstrap": (30.0, 120.0), "stall": (120.0, 900.0), "lease": (10.0, 60.0), "write": (10.0, 60.0),
+    "aux": (5.0, 60.0), "fan_in_retry": (1.0, 4.0), "silence": (30.0, 180.0),
     "kernel": (10.0, 60.0), "connect_timeout": (10.0, 60.0), "heartbeat": (0.5, 2.0), "forget": (300.0, 1800.0),
 }  # fmt: skip
 
@@ -169,4 +172,22 @@ def test_the_timers_defaults_are_of_their_order() -> None:
     timing = Timing()
     for name, (least, most) in TIMERS.items():
         assert least <= timing.named(name).period <= most, name
-    assert {*TIMERS} <= {*Timing.__struct_fields__}
+    assert {*TIMERS} == {*Timing.__struct_fields__}
+
+
+#: of those that end several times: the least and the most that all of them last, in seconds
+TOGETHER = {
+    "resend": (5.0, 40.0, "a message that was lost several times arrives; then its peer is given up"),
+    "grant_retry": (1.5, 3.5, "a part that gets no region goes over pages, and has waited for nothing meanwhile"),
+    "queue_retry": (5.0, 12.0, "a ring in which nothing moves; the part goes over pages"),
+    "fan_in_retry": (20.0, 60.0, "another writer's forward"), "call": (30.0, 120.0, "a prefill instance that restarts"),
+    "aux": (50.0, 120.0, "the forward's last step"), "heartbeat": (4.0, 15.0, "a peer that is gone"),
+}  # fmt: skip
+
+
+def test_what_is_tried_several_times_is_given_up_in_time() -> None:
+    timing = Timing()
+    assert {*TOGETHER} == {name for name in Timing.__struct_fields__ if timing.named(name).tries > 1}
+    for name, (least, most, why) in TOGETHER.items():
+        timer = timing.named(name)
+        assert least <= sum(timer.after(times) for times in range(timer.tries + 1)) <= most, why

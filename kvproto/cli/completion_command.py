@@ -55,7 +55,7 @@ def _parsers_of(module: str) -> list[argparse.ArgumentParser]:
             importlib.import_module(module).main([])
     except _Begun as begun:
         for action in begun.parser._actions:  # noqa: SLF001 - argparse has no other list
-            if action.choices is None and action.nargs != 0:
+            if action.choices is None:
                 action.complete = shtab.FILE  # type: ignore[attr-defined]  # where shtab looks for it
         return [begun.parser]
     except ImportError:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 ZAP = "inproc://zeromq.zap.01"
 BURST = 256
-PACE = 64.0
+PACE = 64
 HANDSHAKE_S = 5.0
 #: questions and events that one turn takes, so that a flood of them does not keep frames waiting
 TURN = 8
