@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from itertools import count
 from typing import Any, cast
@@ -56,8 +57,9 @@ class World:
 
     def call_on(self) -> None:
         """Until it raises."""
-        for link in count(2):
-            self.call(link)
+        link, end = count(2), time.monotonic() + PATIENCE_S
+        while time.monotonic() < end:
+            self.call(next(link))
 
 
 STEPS = ("prepare", "connect", "warm", "reach")

@@ -70,6 +70,29 @@ def test_a_dialled_connection_is_given_as_long_as_a_host_has_to_answer(
     socket.close()
 
 
+#: options of every socket, and of one that dials: the least and the most
+OPTIONS = {
+    zmq.LINGER: (0, 0), zmq.SNDHWM: (16, 256), zmq.RCVHWM: (16, 256), zmq.TCP_KEEPALIVE: (1, 1),
+    zmq.TCP_KEEPALIVE_IDLE: (30, 300), zmq.TCP_KEEPALIVE_INTVL: (5, 60), zmq.TCP_KEEPALIVE_CNT: (3, 9),
+    zmq.HANDSHAKE_IVL: (2_000, 10_000),
+}  # fmt: skip
+DIALS = {zmq.IMMEDIATE: (1, 1), zmq.RECONNECT_IVL: (5, 50), zmq.RECONNECT_IVL_MAX: (200, 5_000)}
+
+
+def test_no_socket_has_what_libzmq_does_by_default(context: zmq.Context[zmq.Socket[bytes]]) -> None:
+    away, gone = Counter[str](), Unanswered(1.0)
+    listens, gate, _ = listen(context, LOOPBACK, MAX_FRAME, None, away, Unread(MAX_FRAME, away), gone)
+    dials, _, standing = dial(context, 1, "tcp://127.0.0.1:9", MAX_FRAME, None, gone)
+    plain = context.socket(zmq.DEALER)
+    for socket, options in ((listens._socket, OPTIONS), (dials._socket, OPTIONS | DIALS)):
+        for option, (least, most) in options.items():
+            assert least <= int(socket.get(option)) <= most, option
+            assert not least <= int(plain.get(option)) <= most, option
+    plain.close()
+    for each in (standing, dials, gate, listens):
+        each.close()
+
+
 def test_what_cannot_be_dialled_leaves_nothing_open(context: zmq.Context[zmq.Socket[bytes]]) -> None:
     closed, close = list[int](), Standing.close
     with pytest.MonkeyPatch.context() as patch:

@@ -11,11 +11,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from msgspec import Meta
 from support import digest_samples
 from support.builds import SOURCE, environment
 
@@ -109,6 +111,15 @@ def test_only_what_an_error_says_is_left_out(make: Make) -> None:
     assert text(make(source).root) != text(make(source.replace("ValueError", "KeyError")).root)
 
 
+def test_places_and_what_c_computes_are_no_part_of_a_class(make: Make) -> None:
+    plain, more = "class Box:\n    __slots__ = ('size',)\n", "    double = int.numerator\n"
+    assert text(make(plain).Box) == text(make(plain + more).Box)
+
+
+def test_a_prefix_that_means_nothing_is_left_out(make: Make) -> None:
+    assert text(make("def root(v): return v['a']").root) == text(make("def root(v): return v[u'a']").root)
+
+
 def test_a_missing_default_is_not_none(make: Make) -> None:
     one, two = make("def root(*, v): return v\n"), make("def root(*, v=None): return v\n")
     assert text(one.root) != text(two.root)
@@ -176,6 +187,12 @@ def test_types_are_said_with_their_bounds_and_in_no_order_that_means_nothing() -
     assert say(Layout, "") == "/Layout" and say(dict.get, "kvproto") == "builtins:get"
     assert say(sys.modules["kvproto.layout.sharding"], "kvproto") == "kvproto:kvproto.layout.sharding"
     assert say(int | str, "kvproto") == say(str | int, "kvproto") == "builtins:int or builtins:str"
+    numbers = {"gt": 1, "ge": 2, "lt": 9, "le": 8, "multiple_of": 3}
+    words = {"pattern": "a+", "min_length": 2, "max_length": 8}
+    bounds: list[tuple[Any, dict[str, Any]]] = [(int, numbers), (str, words), (datetime, {"tz": True})]
+    for kind, meta in bounds:
+        for name, at in meta.items():
+            assert say(Annotated[kind, Meta(**{name: at})], "kvproto").endswith(f" {name} {at!a}")
     assert say(dict[str, tuple[int, ...]], "kvproto").endswith("[builtins:str, builtins:tuple[builtins:int, Ellipsis]]")
 
 

@@ -40,6 +40,16 @@ def test_the_doctor_tells_what_works_from_what_does_not(
     assert not found["absent"]
 
 
+def test_the_doctor_tries_whatever_a_machine_may_lack() -> None:
+    tried = {(trial.area, trial.name) for trial in doctor.TRIALS}
+    assert tried == {
+        ("core", "msgspec"), ("core", "tables"), ("transport", "control plane (zmq)"), ("transport", "memory"),
+        ("transport", "nixl"), ("transport", "mooncake"), ("device", "torch"), ("device", "GPU"), ("device", "triton"),
+        ("library", "search in C"), ("library", "transformers"),
+    }  # fmt: skip
+    assert {name for name, *_ in doctor.PROGRAMS} == {"spin", "rumur", "gcc"}
+
+
 def test_a_trial_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "PATIENCE", 0.5)
     found = doctor.attempt(Trial("device", "slow", "import time; time.sleep(30)", "wait"))

@@ -739,7 +739,7 @@ def test_what_a_call_raises_is_handled_before_the_next_call(loop: ToldLoop, scri
 
 def test_the_last_passes_are_done_until_nothing_goes_on(loop: ToldLoop, script: Script) -> None:
     left = [True, True, True, False]
-    loop.linger(lambda: left.pop(0), 60.0)
+    loop.linger(lambda: left.pop(0), 5.0)
     assert (left, loop.turns) == ([], 3)
     assert heard(script, "wait") == [("wait", SLOW)] * 3
     loop.linger(lambda: True, -1.0)

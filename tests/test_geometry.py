@@ -243,9 +243,10 @@ def test_a_pool_of_two_pages_is_open_to_its_end() -> None:
 
 
 def test_a_device_s_memory_is_reached_as_a_device_s_whatever_the_transport_is() -> None:
-    caps = cast("Any", SimpleNamespace(backend="mooncake"))
     pools = [cast("Any", SimpleNamespace(first=torch.zeros(1, device=device))) for device in ("meta", "cpu")]
-    assert [costs_profile(caps, pool) for pool in pools] == ["cuda_ipc", "tcp"]
+    for backend, on_host in (("mooncake", "tcp"), ("nixl", "shm"), ("memory", "free")):
+        caps = cast("Any", SimpleNamespace(backend=backend))
+        assert [costs_profile(caps, pool) for pool in pools] == ["cuda_ipc", on_host]
 
 
 LATENT = zeros(9, 16, 1, 24)
