@@ -23,8 +23,8 @@ from examples.sglang.scenarios import digests
 from examples.sglang.whole import Sure, Whole
 from examples.vllm.instances import Cut, Instance
 from examples.vllm.judging import Records, Row, table
+from examples.vllm.pairs import kind_of, wanted
 from examples.vllm.reference import Reference
-from examples.vllm.run import kind_of, wanted
 
 PLACES = {"0/0/0": 11, "0/0/1": 12, "64/0/0": 13}
 BLOCKS = {"0/0/0": 7, "1/0/0": 8}
@@ -169,10 +169,10 @@ def test_a_room_is_drawn_for_the_data_parallel_rank_whose_card_decode_gets(tmp_p
     assert prefill.recorded("Load") == 2
 
 
-def test_drafts_are_judged_where_there_is_one(tmp_path: Path) -> None:
+def test_drafts_are_judged_where_there_is_one() -> None:
     drafting = {"drafts accepted", "draft spoiled"}
     for pair, expected in (("1-2", set()), ("2-1x2", set()), ("drafted 1-2", drafting)):
-        names = wanted(pair, "kvproto", [], tmp_path, missing=False)
+        names = wanted(pair, "kvproto", [])
         assert drafting & {*names} == expected and "in turn" in names, pair
 
 

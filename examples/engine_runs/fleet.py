@@ -26,14 +26,16 @@ CLOSED, LOST = re.compile(r"link \d+ to rank \d+ of group \d+ is closed"), re.co
 
 
 class Fleet:
-    """Two prefill and two decode instances, and the routers."""
+    """Two prefill and two decode instances, one more of either side, and the routers."""
 
     server: ClassVar[type[Server]]
     router: ClassVar[type[FleetRouter]]
 
     def __init__(self, model: Path, out: Path, say: Callable[..., None], routers: int = 1) -> None:
-        self.out, self.say, names = out, say, ("P1", "D1", "P2", "D2")
-        self.servers = [self.server(name, FIRST + at, model, out, say) for at, name in enumerate(names)]
+        self.out, self.say, names = out, say, ("P1", "D1", "P2", "D2", "P3", "D3")
+        made = [self.server(name, FIRST + at, model, out, say) for at, name in enumerate(names)]
+        #: those that serve, and one of either side that does not
+        self.servers, self.spares = made[:4], made[4:]
         self.routers = [self.router(at, self.servers, out, say) for at in range(routers)]
 
     async def leave_out(self, session: aiohttp.ClientSession, server: Server) -> None:
@@ -73,7 +75,7 @@ class Fleet:
 
     def close(self) -> None:
         """End everything that was started."""
-        for server in self.servers:
+        for server in [*self.servers, *self.spares]:
             server.kill()
         for router in self.routers:
             router.close()

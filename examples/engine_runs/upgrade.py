@@ -12,6 +12,8 @@ replace all four, one after the other, each by the other build under the same na
     shut down     SIGTERM at once; requests in flight may end (vLLM: --shutdown-timeout 60; SGLang: always)
     killed        SIGKILL, of the prefill instances alone; the fleet goes on without it until so many more answers have
                   come, then its successor starts
+    scaled        the router gets a third prefill and a third decode instance, of the other build; then the first of
+                  either side drain and end, and nothing takes their place
 
 The next instance is replaced when the successor has answered so many requests itself, so the router sends to it again.
 The first row of a run upgrades (with --back: goes back), the next one the other way, and so on; those of ways that are
@@ -28,85 +30,27 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Callable
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import aiohttp
 import msgspec
 
-from examples.engine_runs import fleet_build, tokenizer
+from examples.engine_runs import fleet_build
 from examples.engine_runs.build import build
 from examples.engine_runs.fleet import Fleet
 from examples.engine_runs.fleet_build import FleetBuild
 from examples.engine_runs.fleet_server import Server
-from examples.engine_runs.load import Load, Spelling, ask
+from examples.engine_runs.load import Load, ask
+from examples.engine_runs.upgrade_engines import ENGINES, KILLED, SCALED, Asked
 from examples.engine_runs.upgrade_row import UpgradeRow, judged, read
-from examples.vllm.reference import Reference
 
-CLIENTS, KILLED = 4, "killed"
+CLIENTS = 4
 #: answers of a successor itself before the next instance is replaced, and seconds in which they must come
 BETWEEN, BETWEEN_S = 24, 300.0
 #: seconds that an instance has for its own requests
 SHUTDOWN_S = 60
-
-
-class Asked(NamedTuple):
-    """Prompts of a load, the whole model's answers of so many tokens, and how both are spelt."""
-
-    prompts: list[list[int]]
-    want: list[Reference]
-    tokens: int
-    spelling: Spelling | None = None
-
-
-class Engine(NamedTuple):
-    """An engine: its fleet, its load, for which a model is written to a folder, and its ways."""
-
-    fleet: type[Fleet]
-    asked: Callable[[Path], Asked]
-    ways: tuple[str, ...]
-    #: whether instances of the older build say goodbye when they end
-    goodbye: bool = True
-
-
-def vllm() -> Engine:
-    """Return vLLM, with kvproto's router."""
-    from examples.engine_runs.fleet_vllm import FleetVllm
-    from examples.vllm import model
-
-    def asked(folder: Path) -> Asked:
-        model.make(folder)
-        tokenizer.save(folder, model.VOCABULARY)
-        return Asked(model.prompts(), model.answers(folder, model.prompts()), model.ANSWER)
-
-    return Engine(FleetVllm, asked, ("drained", "cut off", "shut down", KILLED))
-
-
-def sglang() -> Engine:
-    """Return SGLang, with its own router."""
-    from examples.engine_runs.clients import whole_model
-    from examples.engine_runs.fleet_sglang import FleetSglang
-    from examples.sglang import model
-    from examples.vllm.model import ANSWER, prompts
-
-    def asked(folder: Path) -> Asked:
-        model.make(folder)
-        tokenizer.save(folder, model.VOCABULARY)
-        spelt, whole = whole_model(folder)
-
-        def tokens(text: str) -> list[int]:
-            found: list[int] = spelt(text, add_special_tokens=False)["input_ids"]
-            return found
-
-        want = [Reference(tokens(text)) for text in whole(prompts(), ANSWER)]
-        return Asked(prompts(), want, ANSWER, Spelling(spelt.decode, tokens))
-
-    return Engine(FleetSglang, asked, ("drained", "shut down", KILLED), goodbye=False)
-
-
-ENGINES = {"vllm": vllm, "sglang": sglang}
 
 
 class Upgrade:
@@ -141,19 +85,44 @@ class Upgrade:
             await self.fleet.take_in(self.session, server)
         return took
 
+    async def replace_all(self, made: FleetBuild, way: str, next_way: str, load: Load) -> list[float]:
+        """Replace one instance after the other; seconds that each end took."""
+        stops = list[float]()
+        for server in (each for each in self.fleet.servers if way != KILLED or each.side == "prefill"):
+            stops.append(round(await self.replace(server, made, way, next_way, load), 1))
+            await server.answers(BETWEEN, BETWEEN_S)
+            self.say(load.tally)
+        return stops
+
+    async def scale(self, made: FleetBuild, way: str, next_way: str, load: Load) -> list[float]:
+        """Add an instance of either side, then take the first of either side away; seconds that each end took."""
+        del way
+        fleet, stops = self.fleet, list[float]()
+        for server in fleet.spares:
+            await self.begin(server, made, next_way)
+            await fleet.take_in(self.session, server)
+            await server.answers(BETWEEN, BETWEEN_S)
+            self.say(load.tally)
+        first, rest = fleet.servers[:2], fleet.servers[2:]
+        for server in first:
+            await fleet.leave_out(self.session, server)
+            stops.append(round(await server.stop(), 1))
+            self.say(f"{server.name} has ended, after {stops[-1]:.1f} s")
+            await load.more(BETWEEN, BETWEEN_S)
+            self.say(load.tally)
+        fleet.servers[:], fleet.spares = [*rest, *fleet.spares], first
+        return stops
+
     async def row(self, way: str, next_way: str, old: FleetBuild, new: FleetBuild) -> UpgradeRow:
         """Replace all instances in this way, under load; their successors are to end by `next_way`."""
         begun, links = time.monotonic(), self.fleet.links()
         retried, (closed, lost) = await self.fleet.retries(self.session), self.fleet.farewells()
         urls = [router.url for router in self.fleet.routers]
-        load, stops = Load(urls, self.session, *self.asked), []
+        load = Load(urls, self.session, *self.asked)
         clients = asyncio.create_task(load.run(CLIENTS))
         try:
             await load.more(BETWEEN, BETWEEN_S)
-            for server in (each for each in self.fleet.servers if way != KILLED or each.side == "prefill"):
-                stops.append(round(await self.replace(server, new, way, next_way, load), 1))
-                await server.answers(BETWEEN, BETWEEN_S)
-                self.say(load.tally)
+            stops = await (self.scale if way == SCALED else self.replace_all)(new, way, next_way, load)
         finally:
             load.stop()
             await clients

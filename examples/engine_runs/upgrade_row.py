@@ -58,7 +58,7 @@ def judged(row: UpgradeRow) -> list[str]:
     forward = newest(row.older) < newest(row.newer)
     if len({kind.partition(",")[0] for kind in row.links}) == 1 and forward and row.way != "killed":
         wrong.append("all links work at one wire version")
-    if row.way == "drained":
+    if row.way in ("drained", "scaled"):
         counts = {"requests failed": row.failed, "prompts were computed by decode": row.computed,
                   "requests were retried": row.retried, "links were lost": row.lost * row.goodbye}  # fmt: skip
         wrong += [f"{count} {what}" for what, count in counts.items() if count]

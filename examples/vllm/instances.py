@@ -6,12 +6,14 @@ import asyncio
 import itertools
 import os
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 import psutil
 
+from examples.vllm.hosts import Host
 from examples.vllm.model import Kind, drafting
 from kvproto.adapters.vllm.router_requests import Params, params_for
 
@@ -81,10 +83,13 @@ class Instance:
 
     def __init__(
         self, name: str, cut: Cut, model: Path, out: Path, carrier: Carrier, *, ttl: float = 60.0, wait: float = 60.0,
-        route: str = "cost", kind: Kind = "dense",
+        route: str = "cost", kind: Kind = "dense", host: Host | None = None,
     ) -> None:  # fmt: skip
-        """`name`: begins with P or D; `ttl`, `wait`, `route`: as the connector has them; `kind`: of the model."""
-        os.environ.update(ENVIRONMENT)
+        """`name`: begins with P or D; `ttl`, `wait`, `route`: as the connector has them; `kind`: of the model.
+
+        `host`: the one on which its processes are; None: this one.
+        """
+        os.environ.update(ENVIRONMENT | (host.environment if host else {}))
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
         os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
         if drafting(model, kind):  # what judges drafts is compiled in eager mode, too, which takes minutes
@@ -107,7 +112,7 @@ class Instance:
             }  # fmt: skip
             extra = {
                 "record": str(out), "name": name, "digests": carrier == "kvproto", "ttl": ttl, "wait": wait,
-                "route": route, "card": str(self._card), **RING[kind],
+                "route": route, "card": str(self._card), **RING[kind], **(host.extra if host else {}),
             }  # fmt: skip
         transfer = KVTransferConfig(
             engine_id=name, kv_load_failure_policy="recompute", kv_connector_extra_config=extra,
@@ -121,7 +126,8 @@ class Instance:
             kv_transfer_config=transfer, speculative_config=drafting(model, kind),
             **SERVED[kind], **(EAGER if cut.pp == 1 else TRACED),
         )  # fmt: skip
-        self.engine = AsyncLLM.from_engine_args(args)
+        made = partial(AsyncLLM.from_engine_args, args)
+        self.engine = host.make(made) if host else made()
         found = psutil.Process().children(recursive=True)
         self.processes = [child for child in found if child.pid not in mine]
 

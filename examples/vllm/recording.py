@@ -11,7 +11,8 @@
 Each line is written at once, so that what was written before a process was killed is there.
 
 While the folder has a file `spoil`, two heads of one layer (or the elements of its latents) are exchanged after each
-load, which has to be noticed; with `spoil-draft` those of one of the draft's layers.
+load, which has to be noticed; with `spoil-draft` those of one of the draft's layers.  A file `compile` has each decode
+rank compile for a minute between two steps (`compiling`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import Any
 
 import torch
 
+from examples.vllm.compiling import COMPILES_S, Compiler, compile_for
 from kvproto.adapters.vllm.connector import KVProtoConnector
 from kvproto.adapters.vllm.drafts import draft_layer
 from kvproto.adapters.vllm.ranks import data_parallel_suffix
@@ -60,7 +62,7 @@ class RecordingConnector(KVProtoConnector):
         # Windows lie in blocks of other tables than those that orders have.
         self.layers = layers = self._vllm_config.model_config.get_total_num_hidden_layers()
         self.caches = {_number(name, layers): cache for name, cache in kv_caches.items() if name not in local}
-        counts = self.worker.on_outcome
+        counts, self.compiler = self.worker.on_outcome, Compiler(Path(self.extra["record"]))
         # A layer of recurrence has slots in place of blocks, and no heads that could be told apart.
         self.summed = len({each.shape for each in self.caches.values()}) == 1
         #: by request: its blocks, and the first of them that is carried
@@ -85,6 +87,9 @@ class RecordingConnector(KVProtoConnector):
                 self.blocks.pop(order.request, None)
             self._note(event=name, request=order.request)
         super().handle_preemptions(kv_connector_metadata)
+        if not self.produces and self.compiler.wanted():
+            self._note(event="compiles")
+            self._note(event="compiled", functions=compile_for(COMPILES_S))
 
     def _ended(self, request: str, outcome: Outcome) -> None:
         digests, endpoint = {}, self.worker.endpoint

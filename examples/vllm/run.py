@@ -7,6 +7,7 @@
     python -m examples.vllm.run 2-1x2                               # decode: two data-parallel ranks of one rank each
     python -m examples.vllm.run "hybrid 1-2"                        # of a model with gated delta nets
     python -m examples.vllm.run "windows 1-2"                       # of a model with sliding windows
+    python -m examples.vllm.run "hosts 1-2"                         # on two hosts with a cable between them: as root
     python -m examples.vllm.run 1-2 --only sequential,killed        # their rows are made anew, the others stay
     python -m examples.vllm.run --missing                           # what has no row yet, or one that is not good
     python -m examples.vllm.run --table-only FILE                   # of what was run before
@@ -30,7 +31,9 @@ import sys
 import time
 import traceback
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -38,13 +41,8 @@ import msgspec
 from examples.engine_runs.build import build
 from examples.vllm import model
 from examples.vllm.judging import Records, Row, table
+from examples.vllm.pairs import APART, CARRIERS, PAIRS, kind_of, wanted
 
-PAIRS = ("1-2", "2-1", "2-2", "1-1", "1+2-2", "1-1x2", "2-1x2", "1x2-2", "2 stages-1", "1-2 stages", "2 stages-2",
-         "hybrid 1-1", "hybrid 1-2", "hybrid 2-1", "hybrid 2-2", "alternating 2 stages-1",
-         "windows 1-1", "windows 1-2", "windows 2-1", "windows 2-2", "windows 2 stages-1", "windows 1-2 stages",
-         "sinks 1-2", "sinks 2-1", "latents 2 stages-1", "drafted 1-1", "drafted 1-2", "drafted 2-1", "eagle 1-2",
-         "eagle 2-1")  # fmt: skip
-CARRIERS = ("kvproto", "plain", "nixl")
 OUT = Path(".engines/vllm-runs")
 INTRO = """\
 # vLLM carried by kvproto: what came of it
@@ -58,7 +56,8 @@ is such a net; in rows of windows a Gemma 3 in float32, of whose six layers four
 are not compared, their digests are); in rows of sinks a gpt-oss in float32, every other of whose four layers does; in
 rows of latents a DeepSeek-V3 in float32 without experts (MLA); in rows of drafted the Llama with itself as its draft,
 of eagle with a drawn EAGLE head of two KV heads. In rows of stages an instance has pipeline stages of one
-rank each; 1x2 are two data-parallel ranks of one rank each, which get requests in turn. Carried by `kvproto` (with
+rank each; 1x2 are two data-parallel ranks of one rank each, which get requests in turn; in rows of hosts each side is
+in a network namespace of its own, with one cable between the two (the Llama, TCP alone). Carried by `kvproto` (with
 digests and checksums of all that is moved; by the ring, unless both sides are cut
 alike), by kvproto without them, by the route that it chooses (`plain`; the posts tell which), and by vLLM's own
 NixlConnector (`nixl`), one right after the other. The answers are compared with the model's in one process; the digests
@@ -74,6 +73,8 @@ TTL, WAIT = 20.0, 10.0
 LIMIT = 1200.0
 
 
+#: bytes that every scenario moves between two hosts: the KV of 64 tokens
+LEAST = 1 << 19
 #: of vLLM's Prometheus endpoint
 POSTED = {"vllm:nixl_num_descriptors_count": "posts", "vllm:nixl_num_descriptors_sum": "descriptors"}
 
@@ -95,7 +96,7 @@ def judged(found: Any, records: Records, posts: Counter[str], *, back: bool, **n
     if other := sorted({name.split()[1] for name in seen.outcomes} - set(found.causes)):
         wrong.append(f"rooms ended as {', '.join(other)}")
     lags = [statistics.median(found.lags), max(found.lags)] if found.lags else []
-    note = found.note + ("the tokens must differ" if found.control else "")
+    note = "; ".join(filter(None, (found.note, "the tokens must differ" * found.control)))
     return Row(
         **names, equal=equal, ties=ties, asked=asked, computed=found.computed, back=back, wrong=wrong, lags=lags,
         outcomes=dict(seen.outcomes), digests=seen.digests, sums=seen.sums, posts=dict(seen.posts or posts), note=note,
@@ -114,7 +115,7 @@ async def play(setting: Any, pair: str, carrier: str, names: list[str], rows: Ro
         await setting.warm(instance)
     for name in names:
         say(f"{pair} {carrier} {name} ...")
-        begun, before = time.perf_counter(), posted()
+        begun, before, crossed = time.perf_counter(), posted(), setting.crossed() if setting.crossed else 0
         try:
             found, back = await asyncio.wait_for((SCENARIOS | OF_TWO)[name](setting), LIMIT), True
             for instance in setting.instances:
@@ -122,11 +123,20 @@ async def play(setting: Any, pair: str, carrier: str, names: list[str], rows: Ro
         except Exception as error:  # noqa: BLE001  # a scenario that fails is a row that says so
             traceback.print_exc()
             found, back = Found([], [], note=f"{type(error).__name__}: {str(error)[:120]}"), False
+        if setting.crossed and found.got:
+            found = through(found, setting.crossed() - crossed)
         seconds = round(time.perf_counter() - begun, 1)
         names_of = {"pair": pair, "carrier": carrier, "scenario": name, "seconds": seconds}
         row = judged(found, records, posted() - before, back=back, **names_of)
         rows.keep(row)
         say(row.line(), f"({seconds:.0f} s)")
+
+
+def through(found: Any, count: int) -> Any:
+    """Say how much went through the cable between two hosts; without KV something is wrong."""
+    note = "; ".join(filter(None, (found.note, f"{count / 1e6:.1f} MB through the cable")))
+    faults = found.faults + (("no KV went through the cable",) if count < LEAST else ())
+    return msgspec.structs.replace(found, note=note, faults=faults)
 
 
 class Rows:
@@ -149,6 +159,12 @@ class Rows:
 
 def one(pair: str, carrier: str, names: list[str], out: Path) -> int:
     """A pair of instances of one carrier, in this process; the exit code."""
+    with ExitStack() as stack:
+        return _one(pair, carrier, names, out, stack)
+
+
+def _one(pair: str, carrier: str, names: list[str], out: Path, stack: ExitStack) -> int:
+    from examples.vllm.hosts import Hosts
     from examples.vllm.instances import ENVIRONMENT, Carrier, Cut, Instance
     from examples.vllm.setting import Setting
 
@@ -166,8 +182,12 @@ def one(pair: str, carrier: str, names: list[str], out: Path) -> int:
     def say(*words: object) -> None:
         print(f"{time.perf_counter() - begun:7.1f}", *words, flush=True)
 
+    keys = Path(stack.enter_context(TemporaryDirectory()))
+    hosts = stack.enter_context(Hosts(keys)) if pair.startswith(APART) else None
+
     def make(name: str, cut: Cut) -> Instance:
-        return Instance(name, cut, folder, place, carrier_, ttl=TTL, wait=WAIT, route=route, kind=kind)
+        host = hosts.of[name[0]] if hosts else None
+        return Instance(name, cut, folder, place, carrier_, ttl=TTL, wait=WAIT, route=route, kind=kind, host=host)
 
     model.make(folder, kind)
     prompts = model.prompts()
@@ -178,7 +198,8 @@ def one(pair: str, carrier: str, names: list[str], out: Path) -> int:
     decode = make("D", Cut.of(theirs))
     say("decode is there")
     setting = Setting(
-        prefills, decode, prompts, answers, place, TTL, WAIT, lambda killed: make(killed.name, killed.cut)
+        prefills, decode, prompts, answers, place, TTL, WAIT, lambda killed: make(killed.name, killed.cut),
+        hosts.crossed if hosts else None,
     )  # fmt: skip
     rows = Rows(out, pair, carrier)
     try:
@@ -189,12 +210,6 @@ def one(pair: str, carrier: str, names: list[str], out: Path) -> int:
         for instance in setting.instances:
             instance.close()
     return 1 if rows.lack(names) else 0
-
-
-def kind_of(pair: str) -> tuple[model.Kind, str]:
-    """The kind of model of a pair, and its ranks: of "hybrid 1-2", "1-2"."""
-    kind, _, ranks = pair.partition(" ")
-    return (msgspec.convert(kind, model.Kind), ranks) if kind.isalpha() else ("dense", pair)
 
 
 def counters() -> dict[str, float]:
@@ -211,26 +226,6 @@ def counters() -> dict[str, float]:
 def posted() -> Counter[str]:
     """Return what NixlConnector has posted there so far, and of how many descriptors; empty: nothing."""
     return Counter({POSTED[name]: int(value) for name, value in counters().items() if name in POSTED})
-
-
-def wanted(pair: str, carrier: str, asked: list[str], out: Path, *, missing: bool) -> list[str]:
-    """Scenarios that are to be run; `asked`: empty means all."""
-    from examples.vllm.drafting import DRAFTING
-    from examples.vllm.killing import OF_TWO
-    from examples.vllm.scenarios import COMPARED, OF_HYBRIDS, OF_STAGES, OF_WINDOWS, SCENARIOS, TIMED
-
-    every = tuple(name for name in SCENARIOS if name not in DRAFTING)
-    all_of = {"kvproto": every, "plain": TIMED, "nixl": COMPARED}[carrier]
-    if (kind := kind_of(pair)[0]) != "dense":
-        mine: tuple[str, ...] = OF_WINDOWS if kind in ("windows", "sinks", "drafted", "eagle") else OF_HYBRIDS
-        mine += tuple(DRAFTING) if kind == "drafted" else ()
-        all_of = mine if carrier == "kvproto" else ()
-    elif "stages" in pair:
-        all_of = OF_STAGES if carrier == "kvproto" else ()
-    if "+" in pair:
-        all_of = tuple(OF_TWO) if carrier == "kvproto" else ()
-    names = [name for name in all_of if not asked or name in asked]
-    return Rows(out, pair, carrier).lack(names) if missing else names
 
 
 def write_table(out: Path, file: Path) -> None:
@@ -273,7 +268,8 @@ def main() -> int:
     for pair in [] if args.table_only else args.pairs or PAIRS:
         for carrier in args.carriers.split(","):
             command = [sys.executable, "-m", "examples.vllm.run", pair, "--one", "--out", str(args.out)]
-            if names := wanted(pair, carrier, asked, args.out, missing=args.missing):
+            names = wanted(pair, carrier, asked)
+            if names := Rows(args.out, pair, carrier).lack(names) if args.missing else names:
                 command += ["--carriers", carrier, "--only", ",".join(names)]
                 worst = max(worst, subprocess.run(command, check=False).returncode)  # noqa: S603  # our own program
                 if args.table:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from examples.vllm import model
+from examples.vllm.compiling import COMPILING
 from examples.vllm.drafting import DRAFTING
 from examples.vllm.killing import KILLING
 from examples.vllm.setting import LONG, Found, Scenario, Setting, for_decode, found_of, many, together
@@ -173,7 +174,7 @@ SCENARIOS: dict[str, Scenario] = {
     "preempted": preempted, "decode leaves first": decode_leaves_first, "decode leaves midway": decode_leaves_midway,
     "decode leaves between": decode_leaves_between, "prefill leaves early": prefill_leaves_early,
     "prefill leaves midway": prefill_leaves_midway, "prefill never asked": prefill_never_asked,
-    "never fetched": never_fetched, "too late": too_late, "control": spoiled, **KILLING, **DRAFTING,
+    "never fetched": never_fetched, "too late": too_late, "control": spoiled, **KILLING, **COMPILING, **DRAFTING,
 }  # fmt: skip
 #: those that an engine's own connector is put through, too; and those that are timed
 COMPARED = (
@@ -183,6 +184,11 @@ TIMED = ("sequential", "in turn", "32 at once")
 #: those of instances with pipeline stages
 OF_STAGES = (
     "sequential", "at once", "prefix hits", "preempted", "decode leaves midway", "decode leaves between", "control",
+)  # fmt: skip
+#: those of instances on two hosts
+OF_HOSTS = (
+    "sequential", "in turn", "at once", "prefix hits", "32 at once", "decode leaves midway", "control",
+    "killed between", "decode killed",
 )  # fmt: skip
 #: those of a model with windows, and of one without prefix hits: its prompts end in a state, or it has latents, with
 #: which vLLM computes prompts whole on a CPU

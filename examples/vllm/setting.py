@@ -29,6 +29,8 @@ class Setting(msgspec.Struct):
     ttl: float
     wait: float
     remake: Callable[[Instance], Instance]
+    #: bytes that have come through the cable between two hosts; none: there is one host
+    crossed: Callable[[], int] | None = None
 
     @property
     def prefill(self) -> Instance:
