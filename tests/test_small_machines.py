@@ -713,9 +713,13 @@ def test_of_an_effect_that_is_plainly_made_by_its_class_the_class_is_known() -> 
 
 @pytest.mark.parametrize("parts", [False, True])
 def test_a_row_s_function_may_have_any_name_that_a_step_has(parts: bool) -> None:
-    made = ground(jobs(tombstones=True), echoes(), parts=parts, bound=2).driver
-    made.handle(Begin(0, 0), 0.0, *(Poke(0, 0, n) for n in range(9)), Stop(0, 0), Stop(1, 1))
-    files = [file for file in linecache.cache if file.startswith(("<job ", "<takes an event"))]
+    for tombstones in (False, True):
+        table = jobs(tombstones)
+        table.name = f"named {parts} {tombstones}"
+        made = ground(table, echoes(), parts=parts, bound=2).driver
+        made.prepare()
+        made.handle(Begin(0, 0), 0.0)
+    files = [file for file in linecache.cache if file.startswith(("<named ", "<takes an event of named "))]
     texts = ["".join(linecache.getlines(file)) for file in files]
     found = [node for text in texts for node in ast.walk(ast.parse(text))]
     names = {node.id for node in found if isinstance(node, ast.Name)} | {n.arg for n in found if isinstance(n, ast.arg)}
