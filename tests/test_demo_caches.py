@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,20 +11,18 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("rich")
 
-from kvproto.lab.cli import demo_caches
+from kvproto.lab.cli import demo_command
 from kvproto.lab.cli.demo_command import main
 from kvproto.lab.demo.cache_field import rebuilt, rows_of
-from kvproto.lab.demo.caches_conduct import conduct_caches
-from kvproto.lab.demo.caches_job import CachesJob, CachesRun
+from kvproto.lab.demo.caches_job import CachesJob
 from kvproto.lab.demo.caches_model import CachesModel
-from kvproto.lab.demo.caches_pages import CachesPages, sheet_of, whole_rows
-from kvproto.lab.demo.caches_report import as_json, matrix_row, show
-from kvproto.lab.demo.caches_result import CachesResult
+from kvproto.lab.demo.caches_pages import CachesPages, whole_rows
+from kvproto.lab.demo.conduct import DemoResult, Pass, conduct
 from kvproto.lab.demo.family import FAMILIES
-from kvproto.lab.demo.job import GroupShape, RoomSpec, Side
+from kvproto.lab.demo.job import GroupShape, RoomSpec
 from kvproto.lab.demo.model import read_aux
-from kvproto.lab.demo.run import make_rooms
-from kvproto.lab.process_group import RankError
+from kvproto.lab.demo.report import TOLD
+from kvproto.lab.demo.run import Run, make_rooms
 
 G = GroupShape
 #: what is planted in each family's rows wherever D's ranks have them whole
@@ -56,7 +53,7 @@ def test_a_cache_that_is_made_of_rows_says_the_same_bit_for_bit(family: str, tok
     assert rows.keys() == same.keys() == me.units.keys() and all(torch.equal(rows[key], same[key]) for key in rows)
     first = read_aux(row or b"")[0]
     assert list(me.more(again, first, 6)) == list(me.more(cache, first, 6))
-    assert len({token for token, _ in me.more(cache, first, 20)}) > 2, "tokens change: one alone would prove little"
+    assert len({read_aux(row)[0] for row in me.more(cache, first, 20)}) > 2, "one token alone would prove little"
 
 
 @pytest.mark.parametrize("order", ["NHD", "HND"])
@@ -98,17 +95,21 @@ def test_what_is_given_back_is_noise() -> None:
 PAIRS = [(family, p, d) for family in FAMILIES for p, d in ((2, 1), (1, 2), (4, 4))]
 
 
-def good(result: CachesResult) -> None:
+def run_of(made: CachesJob, ring: float = 4.0, **more: Any) -> Run:
+    return Run(made, ring, **{"passes": ("live",), "in_chunks": True, **more})
+
+
+def good(result: DemoResult) -> None:
     assert result.wrong == []
     assert result.tokens == sum(room.new for room in result.run.job.rooms)
     assert all(found == planted > 0 for found, planted in result.controls.values())
-    assert result.moved > 0 and all(rows > 0 for rows, _ in result.parts.values())
+    assert result.passes[0].counts["bytes"] > 0 and all(rows > 0 for rows, _ in result.parts.values())
 
 
 @pytest.mark.parametrize(("family", "p", "d"), PAIRS, ids=[f"{family} {p}-{d}" for family, p, d in PAIRS])
 def test_every_byte_token_and_logit_is_the_model_s(family: str, p: int, d: int) -> None:
     pytest.importorskip("nixl._api")
-    result = conduct_caches(CachesRun(job(family, G(p), G(d))))
+    result = conduct(run_of(job(family, G(p), G(d))))
     good(result)
     if (p, d) == (2, 1):
         assert set(result.controls) == PLANTED[family]
@@ -124,16 +125,27 @@ STAGES = {
 @pytest.mark.parametrize("name", STAGES)
 def test_stages_pages_and_orders_may_differ(name: str) -> None:
     pytest.importorskip("nixl._api")
-    good(conduct_caches(CachesRun(STAGES[name], ring=1.5)))
+    good(conduct(run_of(STAGES[name], 1.5)))
+
+
+def test_rooms_go_each_way_and_some_are_given_up() -> None:
+    pytest.importorskip("nixl._api")
+    made = job("gemma3", G(1), G(2), 60, chunk=16)
+    run = run_of(made, passes=("live", "live_pages", "staged", "pages"), abort="decode", warm=True)
+    result = conduct(run)
+    assert result.wrong == [] and len(result.unsharded["whole"]) == 2
+    assert result.tokens == 2 * 5 + 3 * 2, "a room is given up where texts are continued to their end"
+    counts = {done.route: done.counts for done in result.passes}
+    assert counts["live"]["aborted"] == 1 and counts["staged"]["writes"] > 0 == counts["pages"]["writes"]
 
 
 def test_heads_of_a_recurrence_that_are_one_off_are_found_by_name() -> None:
     pytest.importorskip("nixl._api")
-    run = CachesRun(job("qwen3-next", G(1), G(1)))
-    result = conduct_caches(run, players="support.shifted_pages")
+    result = conduct(run_of(job("qwen3-next", G(1), G(1))), players="support.shifted_pages")
     assert not result.ok
+    told = "differs in layer 0 state.ssm unit 0 in 1 rows, the first of them 0"
     for rank in ("P0", "D0"):
-        assert f"room 1: {rank} differs in layer 0 state.ssm unit 0 in 1 rows, the first of them 0" in result.wrong
+        assert f"live pass, room 1: {rank} {told}" in result.wrong
     assert not any("state.q" in text or "full." in text for text in result.wrong), "nothing else was wrong"
     assert any("logits of token 1 differ" in text for text in result.wrong), "and it matters"
 
@@ -142,7 +154,8 @@ def test_heads_of_a_recurrence_that_are_one_off_are_found_by_name() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("--abort prefill", "--abort is not of --model gemma3"),
+        ("--passes live_layers", "live_layers with --model gemma3: its forward computes all layers"),
+        ("--device cuda", "--device cuda is not of --model gemma3: it computes on the CPU"),
         ("--layers 8", "--layers is not of --model gemma3"),
         ("--dtype fp8", "dtype float8_e4m3fn with --model gemma3; it computes in bfloat16 or float32"),
         ("--prefill-tp 3", "tp 3 x pp 1 with --model gemma3: 1, 2, 4, 8 ranks can share its heads"),
@@ -155,56 +168,42 @@ def test_what_means_nothing_for_such_a_model_is_refused(line: str, said: str, ca
     assert ended.value.code == 2 and said in capsys.readouterr().err
 
 
-def told(wrong: list[str]) -> CachesResult:
-    result = CachesResult(CachesRun(job("gemma3", G(2), G(1))), wrong, tokens=15, moved=1000, seconds=1.5)
+def told(run: Run, wrong: list[str]) -> DemoResult:
+    result = DemoResult(run, [Pass("live", dict.fromkeys(TOLD, 1))], wrong)
     result.parts["window.k"][:] = [39, 1248]
     result.controls["another head"][:] = [1, 1]
     return result
 
 
 def test_a_run_is_told_as_a_table_and_as_an_object(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    asked: list[CachesRun] = []
+    asked: list[Run] = []
 
-    def conduct(run: CachesRun) -> CachesResult:
+    def carried(run: Run, _watch: Any) -> DemoResult:
         asked.append(run)
-        return told([] if len(asked) < 3 else ["room 1: D0 differs"])
+        return told(run, [] if len(asked) < 3 else ["room 1: D0 differs"])
 
-    monkeypatch.setattr(demo_caches, "conduct_caches", conduct)
+    monkeypatch.setattr(demo_command, "conduct", carried)
     assert main(["--model", "gemma3", "--prefill-tp", "2", "--ring", "2", "--rooms", "3"]) == 0
     shown = capsys.readouterr().out
-    assert "window" in shown and "1,248" in shown and "Every byte equal on both sides" in shown
-    assert "Planted on 1 decode ranks: another head; found on 1." in shown
+    assert "gemma3 bfloat16, five layers with a sliding window to one without: TP2 -> TP2" in " ".join(shown.split())
+    assert "window.k" in shown and "1,248" in shown and "1 of 1 planted" in shown
     assert main(["--model", "gemma3", "--ring", "64KiB", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
-    assert said["ok"] and said["parts"] == {"window.k": [39, 1248]} and said["bytes"] == 1000
-    assert [(run.ring, run.in_bytes) for run in asked] == [(2.0, False), (64 << 10, True)]
+    assert said["ok"] and said["parts"] == {"window.k": [39, 1248]} and said["controls"] == {"another head": [1, 1]}
+    assert [(run.ring, run.in_chunks) for run in asked] == [(2.0, True), (64 << 10, False)]
     assert main(["--model", "gemma3"]) == 1
     assert "WRONG: room 1: D0 differs" in capsys.readouterr().out
 
 
-def test_the_matrix_has_every_pair_and_goes_on_after_a_failure(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_the_matrix_has_every_pair(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     pairs: list[tuple[int, int]] = []
 
-    def conduct(run: CachesRun) -> CachesResult:
+    def carried(run: Run) -> DemoResult:
         pairs.append((run.job.prefill.tp, run.job.decode.tp))
-        if pairs[-1] == (1, 2):
-            raise RankError("D0", "it ended")
-        return told(["room 1: D0 differs"] if pairs[-1] == (2, 2) else [])
+        return told(run, ["room 1: D0 differs"] if pairs[-1] == (2, 2) else [])
 
-    monkeypatch.setattr(demo_caches, "conduct_caches", conduct)
+    monkeypatch.setattr(demo_command, "conduct", carried)
     assert main(["--model", "gemma3", "--matrix"]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert pairs == [(p, d) for p in (1, 2, 4) for d in (1, 2, 4)] and lines[-1] == "7 of 9 pairs right"
-    assert lines[1].startswith("FAIL  gemma3 1->2") and lines[4].endswith("controls 1/1; room 1: D0 differs")
-    assert main(["--model", "gemma3", "--matrix", "--json"]) == 1
-    oks = {(said := json.loads(line))["case"]: said["ok"] for line in capsys.readouterr().out.splitlines()}
-    assert len(oks) == 9 and {case for case, ok in oks.items() if not ok} == {"1->2", "2->2"}
-
-
-def test_a_report_is_bounded(capsys: Any) -> None:
-    show(told([f"room {n}" for n in range(30)]))
-    assert "... and 10 more" in capsys.readouterr().out
-    assert as_json(told([]))["wrong_in_all"] == 0 and "FAIL" in matrix_row("x", "it ended")
-    assert sheet_of({}, {}) == {}
-    sides: tuple[Side, Side] = ("prefill", "decode")
-    assert [replace(told([]).run.job, chunk=50).shape(side).tp for side in sides] == [2, 1]
+    assert pairs == [(p, d) for p in (1, 2, 4) for d in (1, 2, 4)] and lines[-1] == "8 of 9 cases right"
+    assert lines[4].startswith("FAIL  gemma3 2->2") and lines[4].endswith("controls 1/1; room 1: D0 differs")

@@ -55,14 +55,14 @@ def test_arguments_become_a_run() -> None:
 
 def test_on_gpus_the_model_has_real_proportions_and_one_room_goes_ahead() -> None:
     run, small = run_of("--device cuda"), run_of("")
-    assert (run.job.layers, run.job.heads, run.job.dim, run.job.hidden) == (32, 8, 128, 4096)
+    assert (run.plain.layers, run.plain.heads, run.plain.dim, run.plain.hidden) == (32, 8, 128, 4096)
     assert len(run.timed) == 64 and run.first == run.job.rooms[:1] and len(small.timed) == 6 and not small.first
     assert set(run.passes) == {"live", "live_pages", "staged", "pages"}
     lengths = [room.tokens for room in run.timed]
     assert min(lengths) < max(lengths) / 4
     part = max(run.plan.part_bytes(share, Cut(0, run.chunk_tokens)) for share in run.plan.shares)
-    assert 32 << 20 <= part <= 128 << 20 and run.ring >= 8 * chunk_bytes(run.job)
-    assert run_of("--device cuda --layers 2 --hidden 0 --no-warm").job.layers == 2
+    assert 32 << 20 <= part <= 128 << 20 and run.ring >= 8 * chunk_bytes(run.plain)
+    assert run_of("--device cuda --layers 2 --hidden 0 --no-warm").plain.layers == 2
     moved = run.timed_bytes + sum(run.plan.part_bytes(share, Cut(0, run.first[0].tokens)) for share in run.plan.shares)
     assert moved == 4 * 32 * 8 * 128 * sum(room.tokens for room in run.job.rooms)
 
@@ -77,7 +77,7 @@ def test_the_sides_share_no_gpu_if_there_are_two(gpus: int, p: set[int], d: set[
 
 
 def test_a_ring_is_chunks_or_bytes() -> None:
-    whole = chunk_bytes(run_of("").job)
+    whole = chunk_bytes(run_of("").plain)
     assert run_of("--ring 1.5").ring == whole * 3 // 2
     assert run_of("--ring 256KiB").ring == 1 << 18
     assert run_of("--ring 4096B").ring == 4096

@@ -45,7 +45,7 @@ def test_every_case_is_right(name: str, tmp_path: Path) -> None:
         run = replace(run, trace=str(tmp_path))
     result = conduct(run)
     assert result.wrong == []
-    found, planted = result.controls
+    found, planted = result.controlled
     assert found == planted > 0
     assert result.tokens == sum(r.new for r in result.run.job.rooms if r.room not in result.run.aborted)
     for what, happened in HAPPENED.items():
@@ -68,7 +68,7 @@ def replays(run: Run, folder: Path) -> None:
 @pytest.mark.parametrize("name", CASES if NIGHT else [])
 def test_a_case_is_right_with_an_encrypted_control_plane(name: str, tmp_path: Path) -> None:
     result = conduct(replace(CASES[name], keys=str(make_pair(tmp_path, "matrix")[0])))
-    found, planted = result.controls
+    found, planted = result.controlled
     assert result.wrong == [] and found == planted > 0
 
 
@@ -84,7 +84,7 @@ def values(of: Callable[[Run], Any]) -> set[Any]:
 
 
 def test_every_value_of_every_dimension_occurs() -> None:
-    tp = values(lambda run: (run.job.prefill.tp, run.job.decode.tp, run.job.heads))
+    tp = values(lambda run: (run.job.prefill.tp, run.job.decode.tp, run.plain.heads))
     assert tp >= {(4, 2, 4), (2, 4, 4), (4, 1, 4), (1, 4, 4), (2, 2, 4), (8, 2, 4), (2, 8, 4), (6, 4, 12)}
     stages = values(lambda run: (run.job.prefill.pp, run.job.prefill.tp, run.job.decode.tp))
     assert (2, 2, 1) in stages
@@ -98,7 +98,7 @@ def test_every_value_of_every_dimension_occurs() -> None:
     assert all(room.tokens % 16 and room.tokens % run.chunk_tokens for run in CASES.values() for room in run.job.rooms)
     assert values(lambda run: run.abort) == {"none", "prefill", "decode"}
     assert values(lambda run: run.job.family) == {"llama", "qwen3"}
-    assert min(run.ring / chunk_bytes(run.job) for run in CASES.values()) < 1
+    assert min(run.ring / chunk_bytes(run.plain) for run in CASES.values()) < 1
 
 
 def test_timed_passes_leave_the_first_room_out() -> None:

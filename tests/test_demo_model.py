@@ -142,7 +142,7 @@ def run_groups(job: DemoJob, directory: Path) -> tuple[Verdict, dict[str, Any], 
 def test_sharded_ranks_equal_the_reference(p: GroupShape, d: GroupShape, more: Any, tmp_path: Path) -> None:
     job = one_room(p, d, **more)
     verdict, kv, generated = run_groups(job, tmp_path)
-    judge, sheets = ReferenceJudge(job), {name: got[0] for name, got in kv.items()}
+    judge, sheets = ReferenceJudge(), {name: got[0] for name, got in kv.items()}
     assert judge.learn(7, verdict) == []
     assert judge.kv("P", 7, sheets) == []
     assert all(not intruded for _, _, intruded in kv.values())
@@ -219,11 +219,10 @@ def test_missing_head_and_wrong_length_are_differences() -> None:
 
 
 def test_the_judge_names_what_differs() -> None:
-    job = DemoJob(GroupShape(1), GroupShape(1), (RoomSpec(1, 3, new=3),), layers=1, heads=1)
-    judge, kinds = ReferenceJudge(job), ("k", "v")
+    judge, kinds = ReferenceJudge(), ("k", "v")
     sheet_: Sheet = {(0, kind, 0): b"abcdef" for kind in kinds}
     assert judge.learn(1, Verdict([4, 5, 6], [b"x", b"y", b"z"], sheet_, [4, 5, 6])) == []
-    assert judge.learn(1, Verdict([4, 5, 6], [b"x", b"y", b"z"], sheet_, [4, 5, 7])) == [
+    assert judge.learn(1, Verdict([4, 5, 6], [b"x", b"y", b"z"], sheet_, [4, 5, 7], rows=kv(3))) == [
         "room 1: the library's own generation differs from token 2 on: [6] expected, [7] generated"
     ]
     assert judge.said("D0", 1, [(4, b"x")], 1) == [] == judge.said("D0", 1, [(4, b"x"), (5, b"y"), (6, b"z")], 3)

@@ -23,7 +23,7 @@ WITH_SIDE_EFFECTS = (
     "io", "data", "endpoint", "loop", "metrics", "lab/demo", "lab/bench", "lab/torture", "verify/testing",
     "verify/adapters/conformance.py", "verify/check/called_groups.py", "verify/check/calling.py",
     "verify/mutate", "verify/cli/mutate_command.py",
-    "layout/byte_runs_numpy.py", "lab/cli/demo_command.py", "lab/cli/demo_caches.py",
+    "layout/byte_runs_numpy.py", "lab/cli/demo_command.py",
     "adapters/geometry.py", "adapters/stage_caches.py", "adapters/worker.py", "adapters/prefill_worker.py",
     "adapters/decode_worker.py",
     "adapters/vllm", "adapters/sglang",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvproto.lab.demo import caches_rank
+from kvproto.lab.demo import caches_rank, rank_program
 from kvproto.lab.demo.caches_pages import CachesPages
-from kvproto.lab.demo.caches_rank import decode
+from kvproto.lab.demo.rank_program import decode
 
 __all__ = ["decode", "prefill"]
 
@@ -23,4 +23,4 @@ class ShiftedPages(CachesPages):
 def prefill(*args: Any) -> None:
     """Run a prefill rank with these pages."""
     vars(caches_rank)["CachesPages"] = ShiftedPages
-    caches_rank.prefill(*args)
+    rank_program.prefill(*args)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,12 +20,11 @@ from kvproto.cli.ending import FOUND, ended
 from kvproto.command_line import CommandLine
 from kvproto.errors import ArgumentError
 from kvproto.io.control.keys import make_pair
-from kvproto.lab.cli import demo_caches
 from kvproto.lab.cli.demo_matrix import run_each, tell
-from kvproto.lab.cli.demo_run import DEFAULTS, DTYPES, make_run
+from kvproto.lab.cli.demo_run import DEFAULTS, DTYPES, make_run, refuse
 from kvproto.lab.demo.conduct import conduct
 from kvproto.lab.demo.family import FAMILIES
-from kvproto.lab.demo.matrix import CASES
+from kvproto.lab.demo.matrix import CASES, pairs
 from kvproto.lab.demo.report import ProgressBars, as_json, matrix_row, show
 from kvproto.lab.demo.run import Abort, Carrier, Route, Run, Staging
 from kvproto.lab.process_group import RankError
@@ -112,6 +111,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """`kvproto demo`; the exit codes are above."""
     p = parser()
     args = p.parse_args(argv)
+    if args.model in FAMILIES:
+        refuse(p, args)
     if args.device == "cuda":
         need_gpu()
     if args.maps and (args.device, args.transport) != ("cuda", "nixl"):
@@ -130,14 +131,14 @@ def need_gpu() -> None:
 
 
 def _main(p: argparse.ArgumentParser, args: argparse.Namespace, keys: str | None) -> int:
-    if demo_caches.is_family(args):
-        return _guarded(lambda: demo_caches.carry(p, args, keys))
-    if args.matrix:
-        return _guarded(lambda: matrix(keys, as_text=not args.json))
     try:
         run = replace(make_run(args), keys=keys)
     except ValueError as error:
         p.error(str(error))
+    if args.matrix:
+        plain = {name: replace(each, keys=keys) if keys else each for name, each in CASES.items()}
+        cases = pairs(run) if args.model in FAMILIES else plain
+        return _guarded(lambda: matrix(cases, as_text=not args.json))
     return _guarded(lambda: one(run, as_text=not args.json))
 
 
@@ -148,9 +149,8 @@ def one(run: Run, *, as_text: bool) -> int:
     return tell(result, show, as_json, as_text=as_text)
 
 
-def matrix(keys: str | None = None, *, as_text: bool) -> int:
-    """Every case of the matrix; as JSON, one line a case."""
-    runs = {name: replace(run, keys=keys) if keys else run for name, run in CASES.items()}
+def matrix(runs: Mapping[str, Run], *, as_text: bool) -> int:
+    """Every case of a matrix; as JSON, one line a case."""
     return run_each({name: partial(conduct, run) for name, run in runs.items()}, matrix_row, as_json, "cases",
                     as_text=as_text)  # fmt: skip
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from kvproto.arguments import only_without
+from kvproto.lab.demo.caches_job import CachesJob
+from kvproto.lab.demo.family import FAMILIES
 from kvproto.lab.demo.job import DemoJob, GroupShape, RoomSpec
 from kvproto.lab.demo.run import Run, chunk_bytes, make_rooms
 
@@ -18,6 +21,18 @@ DEFAULTS: dict[str, tuple[Any, Any]] = {
     "warm": (False, True), "limit": (60.0, 240.0),
     "passes": ("live,staged,pages", "live,live_pages,staged,pages"),
 }  # fmt: skip
+
+
+#: options that mean nothing where the library's own cache says what there is
+WITHOUT = "--maps", "--digests", "--kv-heads", "--head-dim", "--layers", "--hidden"
+
+
+def refuse(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """The parser's error for what means nothing with a model of several caches."""
+    what = f"--model {args.model}"
+    only_without(parser, args, what, *WITHOUT)
+    if args.device != "cpu":
+        parser.error(f"--device {args.device} is not of {what}: it computes on the CPU")
 
 
 def complete(args: argparse.Namespace) -> None:
@@ -38,18 +53,27 @@ def shapes(args: argparse.Namespace) -> tuple[GroupShape, GroupShape]:
 
 def make_run(args: argparse.Namespace) -> Run:
     """ValueError (LayoutError is one) for arguments that make no run."""
+    several = args.model in FAMILIES
+    if several and args.passes is None:
+        args.passes = "live"
     complete(args)
-    job = DemoJob(
-        *shapes(args), rooms_of(args),
-        family=args.model, dtype=DTYPES[args.dtype], heads=args.kv_heads, dim=args.head_dim, layers=args.layers,
-        width=args.hidden, chunk=args.chunk, seed=args.seed,
-    )  # fmt: skip
     size, unit = args.ring
+    if several:
+        job: DemoJob | CachesJob = CachesJob(
+            args.model, *shapes(args), rooms_of(args), DTYPES[args.dtype], args.chunk, args.seed
+        )
+    else:
+        job = plain = DemoJob(
+            *shapes(args), rooms_of(args),
+            family=args.model, dtype=DTYPES[args.dtype], heads=args.kv_heads, dim=args.head_dim, layers=args.layers,
+            width=args.hidden, chunk=args.chunk, seed=args.seed,
+        )  # fmt: skip
+        unit = unit or chunk_bytes(plain)
     return Run(
-        job, int(size * (unit or chunk_bytes(job))), ("live",) if args.no_pages else tuple(args.passes.split(",")),
+        job, int(size * unit) if unit else size, ("live",) if args.no_pages else tuple(args.passes.split(",")),
         transport=args.transport, grant_wait=args.grant_wait, window=args.window, abort=args.abort, device=args.device,
         trace=args.trace and str(args.trace.resolve()), limit_s=args.limit, warm=args.warm, slots=args.slots,
-        staging=args.staging, maps=args.maps, digests=args.digests,
+        staging=args.staging, in_chunks=not unit, maps=args.maps, digests=args.digests,
     )  # fmt: skip
 
 

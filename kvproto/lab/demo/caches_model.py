@@ -6,18 +6,20 @@ sums of floating-point numbers depend on shapes.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 from transformers.cache_utils import DynamicCache
 
-from kvproto.lab.demo.cache_field import caches_of, fields_of, rows_of, window_of
+from kvproto.lab.demo.cache_field import Rows, caches_of, fields_of, rows_of, window_of
 from kvproto.lab.demo.caches_job import CachesJob
 from kvproto.lab.demo.caches_pages import sheet_of
 from kvproto.lab.demo.family import FAMILIES, build_family
 from kvproto.lab.demo.job import RoomSpec, Side
-from kvproto.lab.demo.model import aux_row, logits_digest, pieces_of, prompt, read_aux
+from kvproto.lab.demo.model import aux_row, pieces_of, prompt, read_aux
+from kvproto.lab.demo.verify import Verdict
 from kvproto.lab.process_group import ParentPipe
 from kvproto.layout.sharding import Layout
 
@@ -52,12 +54,12 @@ class CachesModel:
             first += len(piece)
             yield first, cache, aux_row(int(logits.argmax()), logits) if first == room.tokens else None
 
-    def more(self, cache: DynamicCache, token: int, count: int) -> Iterator[tuple[int, bytes]]:
-        """Say `count` tokens after this one, with digests of their logits."""
+    def more(self, cache: DynamicCache, token: int, count: int) -> Iterator[bytes]:
+        """Continue with `count` tokens after this one: an aux row of each."""
         for _ in range(count):
             logits = self.forward(torch.tensor([token]), cache)
             token = int(logits.argmax())
-            yield token, logits_digest(logits)
+            yield aux_row(token, logits)
 
     def layout(self, side: Side) -> Layout:
         shape, layers = self.job.shape(side), self.model.config.num_hidden_layers
@@ -65,15 +67,26 @@ class CachesModel:
                                 order=shape.order)  # fmt: skip
 
 
-def judge(line: ParentPipe, job: CachesJob, directory: Path) -> None:
-    """Tell ("verdict", (room, tokens, logits' digests, sheet)) of each room, after its rows are in a file."""
+def load_rows(directory: Path, room: int) -> tuple[Rows, bytes]:
+    """The rows of a room's prompt as the judge computed them, and its aux row."""
+    rows, row = torch.load(directory / f"room-{room}.rows")
+    return rows, row
+
+
+def judge(line: ParentPipe, job: CachesJob, directory: Path, _kind: str = "cpu") -> None:
+    """Send ("verdict", (room, Verdict)) for each room, prefixed ones first, after its rows are in a file."""
     me = CachesModel(job)
-    for room in job.rooms:
+    for room in sorted(job.rooms, key=lambda each: each.prefix == 0):
+        start = time.monotonic()
         *_, (_, cache, row) = me.prefill(room)
         assert row is not None
-        rows = rows_of(me.fields, cache)
-        torch.save(rows, directory / f"room-{room.room}.rows")
-        first = read_aux(row)
-        said = [first, *me.more(cache, first[0], room.new - 1)]
+        rows, said, seconds = rows_of(me.fields, cache), [row], [time.monotonic() - start]
+        torch.save((rows, row), directory / f"room-{room.room}.rows")
+        start += time.monotonic() - start - seconds[0]  # the file is no part of what the tokens took
+        for each in me.more(cache, read_aux(row)[0], room.new - 1):
+            said.append(each)
+            seconds.append(time.monotonic() - start)
+        tokens, digests = map(list, zip(*map(read_aux, said), strict=True))
         counts = {kind: len(whole) for (kind, _), whole in rows.items()}
-        line.tell("verdict", (room.room, said, sheet_of(rows, dict.fromkeys(rows, 0)), counts))
+        sheet = sheet_of(rows, dict.fromkeys(rows, 0))
+        line.tell("verdict", (room.room, Verdict(tokens, digests, sheet, None, tuple(seconds), counts)))

@@ -1,4 +1,4 @@
-"""Caches rank: a rank of either side, with its share of a model's caches in pages, and an endpoint.
+"""Caches rank: a rank of either side, with its share of a model's caches in pages, windows and slots.
 
 Each rank computes the whole model with the library's own cache, and remembers its share of that in pages alone: its
 heads, its segments of a convolution, its layers.  What P has computed leaves from there.  D has seen none of a prompt:
@@ -7,184 +7,121 @@ its ranks put together what is in their pages, make the library's cache of it, a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from kvproto.endpoint.decode_endpoint import DecodeEndpoint
-from kvproto.endpoint.endpoint import Endpoint
-from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
-from kvproto.fsm.timing import Timer
+from kvproto.io.kernels.cache_pool import CachePool
 from kvproto.lab.demo.cache_field import Rows, rebuilt, rows_of
-from kvproto.lab.demo.caches_job import CachesRun
-from kvproto.lab.demo.caches_model import CachesModel
+from kvproto.lab.demo.caches_job import CachesJob
+from kvproto.lab.demo.caches_model import CachesModel, load_rows
 from kvproto.lab.demo.caches_pages import CachesPages, HeldRoom, whole_rows
 from kvproto.lab.demo.comm import Comm
 from kvproto.lab.demo.job import RoomSpec, Side
-from kvproto.lab.demo.model import read_aux
-from kvproto.lab.demo.player import complaints, make_transport, settle, started, wait_until
-from kvproto.lab.demo.run import EVERY_STEP, GRANT_TRIES
+from kvproto.lab.demo.shard import AfterLayer
 from kvproto.lab.demo.tampered_room import CONTROLS, TamperedRoom
 from kvproto.lab.demo.verify import Sheet
-from kvproto.lab.process_group import ParentPipe
-from kvproto.protocol.timing import Timing
-from kvproto.room import Outcome, Room
-from kvproto.settings import Settings
+from kvproto.layout.sharding import Layout
 
 #: pages and slots that no room uses: they must come out unchanged
 SPARE = 5
-#: bytes by which the parts of a region may be rounded up
-ROUNDED = 4096
 
 
 class CachesRank:
-    """The common part of both sides."""
+    """Rank `rank` of `side`'s group; it has the calls of `DemoRank`.  Decode ranks join a group."""
 
-    def __init__(self, line: ParentPipe, run: CachesRun, side: Side, index: int, directory: Path) -> None:
-        self.line, self.run, self.job, self.index, self.directory = line, run, run.job, index, directory
-        self.me, size = CachesModel(run.job), run.job.shape(side).page_size
+    on_gpu = False
+
+    def __init__(self, job: CachesJob, side: Side, rank: int, directory: Path) -> None:
+        self.job, self.side, self.rank, self.directory = job, side, rank, directory
+        self.me, shape = CachesModel(job), job.shape(side)
         self.layout = self.me.layout(side)
-        pages = sum(-(-room.tokens // size) for room in self.job.rooms) + SPARE
-        self.pages = CachesPages(self.layout, index, pages=pages, windows=pages, slots=len(self.job.rooms) + SPARE,
-                                 seed=hash((run.job.seed, side == "decode", index)) & 0x7FFF_FFFF)  # fmt: skip
-        self.held = dict[int, HeldRoom]()
-        self.outcomes, self.released, self.computed = dict[int, Outcome](), set[int](), set[int]()
+        self.layers = self.layout.layers_of(rank)[1]
+        pages = sum(-(-room.tokens // shape.page_size) for room in job.rooms) + SPARE
+        self.pages = CachesPages(self.layout, rank, pages=pages, windows=pages, slots=len(job.rooms) + SPARE,
+                                 seed=hash((job.seed, side == "decode", rank)) & 0x7FFF_FFFF)  # fmt: skip
+        self.rooms = {room.room: room for room in job.rooms}
+        self.tables = dict[int, HeldRoom]()
+        #: by room, the library's cache that goes on, and the tokens that were said
+        self._going_on = dict[int, tuple[Any, int]]()
+        if side == "decode":
+            self._comm = Comm(directory / "decode.store", rank, shape.tp, shape.pp)
 
-    def made(self, kind: type[PrefillEndpoint | DecodeEndpoint]) -> Any:
-        run, tokens = self.run, self.job.chunk_tokens
-        part = self.layout.slot_bytes(self.index, tokens) + ROUNDED
-        settings = Settings(
-            timing=Timing(grant_retry=Timer(run.grant_wait / GRANT_TRIES, GRANT_TRIES)), window=run.window,
-            slots=run.slots, ring_bytes=int(run.ring if run.in_bytes else run.ring * part), costs="free",
-            trace=EVERY_STEP,
-        )  # fmt: skip
-        return kind(
-            self.layout, self.index, self.pages.pool, make_transport(run), chunk_tokens=tokens,
-            settings=settings, keys=run.keys, staging=run.staging,
-        )  # fmt: skip
+    def layout_of(self, side: Side) -> Layout:
+        return self.me.layout(side)
 
-    def places(self, room: RoomSpec) -> dict[str, Any]:
-        """Slot and window of a room, for a call of `open`."""
-        held, ends = self.held[room.room], {each.of[0].name for each in self.pages.pool.ends if each.of is not None}
-        return {"slot": held.slot if "state" in ends else None, "window": held.window if "window" in ends else None}
+    def kv_pool(self) -> CachePool:
+        return self.pages.pool
 
-    def look(self, endpoint: Endpoint) -> None:
-        # Releases first: the loop goes on meanwhile, and none may be seen before its outcome.
-        released = endpoint.released()
-        self.outcomes.update((outcome.room.id, outcome) for outcome in endpoint.finished())
-        self.released.update(room.id for room in released)
+    def allocate(self, room: RoomSpec) -> None:
+        """Take a room's memory, with what D has of it already; MemoryError: too little is left."""
+        held = self.tables[room.room] = self.pages.take(room.tokens)
+        if self.side == "decode" and room.prefix:
+            self.pages.store(load_rows(self.directory, room.room)[0], held, 0, room.prefix)
 
-    def until(self, done: Callable[[], bool], what: str, endpoint: Endpoint) -> None:
-        """Look until `done()`; TimeoutError says what each room waits for."""
-        names = [Room(each.room) for each in self.job.rooms]
-        wait_until(done, what, self.run.limit_s, lambda: map(endpoint.explain, names), lambda: self.look(endpoint))
+    def opened_with(self, room: RoomSpec) -> dict[str, Any]:
+        """Pages, slot and window of a room, for a call of `open`."""
+        held, ends = self.tables[room.room], {each.of[0].name for each in self.pages.pool.ends if each.of is not None}
+        return {
+            "pages": held.pages, "slot": held.slot if "state" in ends else None,
+            "window": held.window if "window" in ends else None,
+        }  # fmt: skip
 
-    def over(self) -> bool:
-        return len(self.outcomes) == len(self.released) == len(self.job.rooms)
+    def give_back(self, room: int) -> None:
+        """Give a room's memory back: a late reader or writer would meet noise there."""
+        self.pages.give(self.tables.pop(room))
+        self._going_on.pop(room, None)
 
-    def account(self, endpoint: Endpoint) -> None:
-        """Tell what went wrong, what is left over, and what was moved."""
-        held = settle(endpoint)
-        wrong = [f"room {number} ended as {outcome.cause.name}: {outcome.reason}"
-                 for number, outcome in self.outcomes.items() if not outcome.ok]  # fmt: skip
-        wrong += [*held, *complaints(endpoint)]
-        wrong += self.pages.intruded(self.held.values())
-        self.line.tell("tally", (wrong, endpoint.metrics().get("bytes", 0)))
+    def prefill(self, room: int, after_layer: AfterLayer | None = None) -> Iterator[tuple[int, bytes | None]]:
+        """Forward the room's prompt chunk by chunk into its pages; after each: (tokens now there, aux row).
 
-
-def prefill(line: ParentPipe, run: CachesRun, index: int, directory: Path) -> None:
-    _Prefill(line, run, "prefill", index, directory).play()
-
-
-def decode(line: ParentPipe, run: CachesRun, index: int, directory: Path) -> None:
-    _Decode(line, run, "decode", index, directory).play()
-
-
-class _Prefill(CachesRank):
-    def look(self, endpoint: Endpoint) -> None:
-        """Give the pages of released rooms back, too: whoever reads them late meets noise."""
-        super().look(endpoint)
-        for room in [room for room in self.held if room in self.released and room in self.computed]:
-            self.pages.give(self.held.pop(room))
-
-    def play(self) -> None:
-        endpoint: PrefillEndpoint = self.made(PrefillEndpoint)
-        with started(endpoint):
-            self.line.tell("address", endpoint.address)
-            self.line.hear("go")
-            for room in self.job.rooms:
-                held = self.held[room.room] = self.pages.take(room.tokens)
-                endpoint.open(Room(room.room), room.tokens, held.pages, **self.places(room))
-                endpoint.prefetch(Room(room.room))
-            for room in self.job.rooms:
-                self._compute(endpoint, room)
-                self.look(endpoint)
-            self.until(self.over, "released", endpoint)
-            self.account(endpoint)
-            self.line.hear("close")
-
-    def _compute(self, endpoint: PrefillEndpoint, room: RoomSpec) -> None:
-        held, name, first = self.held[room.room], Room(room.room), 0
-        for upto, cache, row in self.me.prefill(room):
+        The library's forward is a whole one: `after_layer` is not called.
+        """
+        del after_layer
+        first, held = 0, self.tables[room]
+        for upto, cache, row in self.me.prefill(self.rooms[room]):
             self.pages.store(rows_of(self.me.fields, cache), held, first, upto)
-            self.pages.renew(held)
-            endpoint.produced(name, upto)
-            if row is not None:
-                endpoint.aux(name, row)
+            yield upto, row
             first = upto
-        self.line.tell("kv", (room.room, self.pages.sheet(self.pages.load(held))))
-        self.computed.add(room.room)
 
+    def place(self, room: RoomSpec) -> bytes:
+        """Put the room's rows into fresh memory, as they were computed before; its aux row."""
+        self.allocate(room)
+        rows, row = load_rows(self.directory, room.room)
+        self.pages.store(rows, self.tables[room.room], 0, room.tokens)
+        return row
 
-class _Decode(CachesRank):
-    def play(self) -> None:
-        shape = self.job.decode
-        comm = Comm(self.directory / "decode.store", self.index, shape.tp, shape.pp)
-        endpoint: DecodeEndpoint = self.made(DecodeEndpoint)
-        with started(endpoint):
-            endpoint.connect(self.me.layout("prefill"), self.line.hear("addresses"))
-            self.until(endpoint.ready, "linked", endpoint)
-            self.line.tell("linked")
-            self.line.hear("go")
-            for room in self.job.rooms:
-                held = self.held[room.room] = self._given(room)
-                endpoint.open(Room(room.room), room.tokens, held.pages, prefix=room.prefix, **self.places(room))
-            self.until(self.over, "released", endpoint)
-            shares = {number: self.pages.load(held) for number, held in self.held.items() if self.outcomes[number].ok}
-            for number, share in shares.items():
-                self.line.tell("kv", (number, self.pages.sheet(share)))
-            self._try_controls(shares)
-            for room in self.job.rooms if len(shares) == len(self.job.rooms) else ():
-                self._continue(room, self.pages.sheet(shares[room.room]), comm)
-            self.account(endpoint)
-            self.line.hear("close")
+    def resume(self, room: int, token: int, count: int | None = None) -> Iterator[bytes]:
+        """Yield `count` aux rows of what follows `token`, or all, from the pages of all ranks."""
+        cache, said = self._going_on.get(room) or (None, 0)
+        count = self.rooms[room].new - 1 - said if count is None else count
+        if cache is None and count:
+            rows = whole_rows(self._comm.gather_objects(self.sheet(room)), self.me.units)
+            cache = rebuilt(self.me.model.config, self.me.fields, rows, self.rooms[room].tokens)
+        self._going_on[room] = cache, said + count
+        yield from self.me.more(cache, token, count)
 
-    def _given(self, room: RoomSpec) -> HeldRoom:
-        """Memory for a room, with what D has of it already."""
-        held = self.pages.take(room.tokens)
-        if room.prefix:
-            rows: Rows = torch.load(self.directory / f"room-{room.room}.rows")
-            self.pages.store(rows, held, 0, room.prefix)
-        self.pages.renew(held)
-        return held
+    def copied(self, room: int) -> Rows:
+        """Copy this rank's rows of a room as they are now, for `told`."""
+        return self.pages.load(self.tables[room])
 
-    def _try_controls(self, shares: dict[int, Rows]) -> None:
-        """Each control once, on the first room that it can be applied to; the parent must find it."""
+    def told(self, copies: Rows) -> Sheet:
+        return self.pages.sheet(copies)
+
+    def sheet(self, room: int) -> Sheet:
+        return self.told(self.copied(room))
+
+    def intruded(self) -> list[str]:
+        """Changes outside the rows of the rooms that hold memory now."""
+        return self.pages.intruded(self.tables.values())
+
+    def corrupted(self, rooms: Sequence[int]) -> Iterator[tuple[str, int, Sheet]]:
+        """Yield (control, room, sheet) of each control on the first of these rooms that it can be applied to."""
+        shares = {room: self.copied(room) for room in rooms}
         for name, control in CONTROLS.items():
-            for room in self.job.rooms:
-                others = [share for number, share in shares.items() if number != room.room]
-                if len(others) == len(shares):
-                    continue
-                changed = control(TamperedRoom(self.job, room, self.pages, shares[room.room], others))
+            for room, share in shares.items():
+                others = [each for number, each in shares.items() if number != room]
+                changed = control(TamperedRoom(self.job, self.rooms[room], self.pages, share, others))
                 if changed is not None:
-                    self.line.tell("tampered", (name, room.room, self.pages.sheet(changed)))
+                    yield name, room, self.told(changed)
                     break
-
-    def _continue(self, room: RoomSpec, mine: Sheet, comm: Comm) -> None:
-        """Say what follows, from what all ranks of the group have in their pages."""
-        first = read_aux(self.outcomes[room.room].aux)
-        rows = whole_rows(comm.gather_objects(mine), self.me.units)
-        cache = rebuilt(self.me.model.config, self.me.fields, rows, room.tokens)
-        self.line.tell("said", (room.room, [first, *self.me.more(cache, first[0], room.new - 1)]))

@@ -43,15 +43,17 @@ class Pass:
 
 @dataclass
 class DemoResult:
-    """`wrong`: everything that contradicts a good run, as sentences; `controls`: [found, planted].
+    """`wrong`: what contradicts a good run, as sentences; `controls`: by name, [found, planted].
 
+    `parts`: by part of a cache, the rows that were compared on D, and their bytes;
     `unsharded`: how long the rooms took in the model that is not sharded; `machine`: what it is, if it has GPUs.
     """
 
     run: Run
     passes: list[Pass] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
-    controls: list[int] = field(default_factory=lambda: [0, 0])
+    controls: dict[str, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
+    parts: dict[str, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
     tokens: int = 0
     #: digests that several ranks have made
     digests: int = 0
@@ -63,15 +65,10 @@ class DemoResult:
     def ok(self) -> bool:
         return not self.wrong
 
-
-def played(make: Callable[[Path], Any]) -> Any:
-    """Have a conductor play, in a folder of its own; its result, with the seconds that it took."""
-    start = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="kvproto-demo-") as place:
-        conductor = make(Path(place))
-        conductor.play()
-    conductor.result.seconds = time.monotonic() - start
-    return conductor.result
+    @property
+    def controlled(self) -> tuple[int, int]:
+        """Return how many corruptions were found, and how many were planted."""
+        return sum(found for found, _ in self.controls.values()), sum(planted for _, planted in self.controls.values())
 
 
 def conduct(
@@ -82,17 +79,21 @@ def conduct(
 
     `players` is the module whose `prefill` and `decode` the ranks run.
     """
-    result: DemoResult = played(lambda place: _Conductor(run, place, watch, players))
-    return result
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="kvproto-demo-") as place:
+        conductor = _Conductor(run, Path(place), watch, players)
+        conductor.play()
+    conductor.result.seconds = time.monotonic() - start
+    return conductor.result
 
 
 class _Conductor:
     def __init__(self, run: Run, directory: Path, watch: Watch, players: str) -> None:
-        self.run, self.watch, self.result, self.judge = run, watch, DemoResult(run), ReferenceJudge(run.job)
+        self.run, self.watch, self.result, self.judge = run, watch, DemoResult(run), ReferenceJudge()
         self.p = [f"P{rank}" for rank in range(run.job.prefill.ranks)]
         self.d = [f"D{rank}" for rank in range(run.job.decode.ranks)]
         self.programs = [
-            Program("oracle", "kvproto.lab.demo.oracle:program", (run.job, directory, run.device)),
+            Program("oracle", run.job.judge, (run.job, directory, run.device)),
             *(Program(name, f"{players}:prefill", (run, rank, directory)) for rank, name in enumerate(self.p)),
             *(Program(name, f"{players}:decode", (run, rank, directory)) for rank, name in enumerate(self.d)),
         ]
@@ -111,7 +112,7 @@ class _Conductor:
         self.route, self.done = route, Pass(route)
         self.sheets: dict[tuple[str, int], dict[str, Sheet]] = defaultdict(dict)
         self.outcomes: dict[int, dict[str, str]] = defaultdict(dict)
-        self.planted: list[tuple[str, int, str, Sheet]] = []
+        self.planted: list[tuple[str, str, int, Sheet]] = []
         self.said: list[tuple[str, int, list[tuple[int, bytes]]]] = []
         self.halves: set[int] = set()
         self.aborting = self.run.aborted if route == "live" else frozenset[int]()
@@ -217,10 +218,17 @@ class _Conductor:
                 if room not in self.aborting:
                     texts = self.judge.kv(group, room, self.sheets[group, room])
                     wrong += [f"{self.route} pass, {text}" for text in texts]
+            self._count_parts(room)
         if self.run.digests:
             self._judge_digests(tallies)
         self._judge_tokens()
         self._judge_controls()
+
+    def _count_parts(self, room: int) -> None:
+        for sheet in self.sheets["D", room].values():
+            for (_, kind, _), data in sheet.items():
+                self.result.parts[kind][0] += self.judge.verdicts[room].rows[kind]
+                self.result.parts[kind][1] += len(data)
 
     def _judge_digests(self, tallies: dict[str, PassCounts]) -> None:
         for room in self.rooms.keys() - self.aborting:
@@ -239,10 +247,10 @@ class _Conductor:
             self.result.tokens += len(rows) if name == self.d[0] else 0
 
     def _judge_controls(self) -> None:
-        for name, room, control, sheet in self.planted:
+        for name, control, room, sheet in self.planted:
             held = self.sheets["D", room]
             found = bool(self.judge.kv("D", room, held | {name: sheet}))
-            self.result.controls[0] += found
-            self.result.controls[1] += 1
+            self.result.controls[control][0] += found
+            self.result.controls[control][1] += 1
             if not found:
                 self.result.wrong.append(f"room {room}: the control {control} in {name} was not found")

@@ -11,29 +11,20 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from kvproto.endpoint.decode_endpoint import DecodeEndpoint
-from kvproto.lab.demo.controls import CONTROLS
 from kvproto.lab.demo.job import RoomSpec
 from kvproto.lab.demo.model import read_aux
 from kvproto.lab.demo.pass_counts import decode_counts
-from kvproto.lab.demo.placement import device_of
-from kvproto.lab.demo.player import Player, make_transport, pool_of, started
-from kvproto.lab.demo.rank import DemoRank
+from kvproto.lab.demo.player import Player, make_endpoint, rank_of, started
 from kvproto.lab.demo.run import TOLD_WHOLE, Route, Run
 from kvproto.lab.process_group import ParentPipe
 from kvproto.verify.testing import inside
 
 
 def decode(line: ParentPipe, run: Run, rank: int, directory: Path) -> None:
-    me = DemoRank(run.job, "decode", rank, directory, device_of(run.device, "decode", rank))
+    me = rank_of(run, "decode", rank, directory)
     for gen, route in enumerate(run.passes):
-        endpoint = DecodeEndpoint(
-            me.layout, rank, pool_of(me), make_transport(run), chunk_tokens=run.chunk_tokens,
-            settings=run.settings(route),
-            keys=run.keys, staging=run.staging, digests=run.digests,
-        )  # fmt: skip
+        endpoint: DecodeEndpoint = make_endpoint(DecodeEndpoint, me, run, route)
         with started(endpoint):
             player = _Decode(line, run, me, endpoint, gen)
             player.link(endpoint)
@@ -48,11 +39,10 @@ class _Decode(Player):
         self.judged: set[int] = set()  # rooms of which the parent has said whether they go on
         self.aborts: frozenset[int] = frozenset()  # those that it will want aborted
         self.rows: dict[int, list[tuple[int, bytes]]] = {}
-        self.behind: dict[int, tuple[Tensor, Tensor]] = {}
 
     def link(self, endpoint: DecodeEndpoint) -> None:
         addresses, start = self.line.hear("addresses"), time.monotonic()
-        endpoint.connect(self.run.job.layout("prefill"), addresses)
+        endpoint.connect(self.me.layout_of("prefill"), addresses)
         self.until(endpoint.ready, "linked")
         self.linked_s = time.monotonic() - start
         self.line.tell("linked")
@@ -70,7 +60,7 @@ class _Decode(Player):
 
         def enter(rooms: Iterable[RoomSpec]) -> None:
             for room in rooms:
-                endpoint.open(self.name(room.room), room.tokens, self.pages(room), prefix=room.prefix)
+                endpoint.open(self.name(room.room), room.tokens, prefix=room.prefix, **self.me.opened_with(room))
 
         def over(rooms: Sequence[RoomSpec]) -> bool:
             have = self.judged if live else self.outcomes.keys()
@@ -94,11 +84,12 @@ class _Decode(Player):
         for room_id in good:
             self.line.tell("kv", (room_id, self.me.sheet(room_id)))
         if route == "live":
-            self._try_controls(good)
+            for tampered in self.me.corrupted(good):
+                self.line.tell("tampered", tampered)
         self.until(self.all_released, "released", self._step)
-        touched = [room for room, (now, before) in self.behind.items() if not now.equal(before)]
-        self.intruded += [f"room {room}: the row behind its last token changed, outside the rooms" for room in touched]
-        self.report(decode_counts(inside(endpoint).rank.trace, self.run.ring) | inside(endpoint).data.stats, route)
+        rank = inside(endpoint).rank
+        counts = decode_counts(rank.trace, rank.settings.ring_bytes)
+        self.report(counts | inside(endpoint).data.stats, route)
         if route.startswith("live"):
             self._resume(whole=route in TOLD_WHOLE)
         for room_id in list(self.me.tables):
@@ -132,21 +123,11 @@ class _Decode(Player):
 
     def _first_token(self, room: int) -> None:
         row = self.outcomes[room].aux
-        self.behind[room] = self.me.behind(room)
         self.mark("asked", room)
         rows = [row, *self.me.resume(room, read_aux(row)[0], min(1, self.me.rooms[room].new - 1))]
         self.rows[room] = [read_aux(each) for each in rows]
         if len(rows) > 1:
             self.mark("said", room)
-
-    def _try_controls(self, rooms: list[int]) -> None:
-        """Each control once, on the first room that it can be applied to; the parent must find it."""
-        for control in CONTROLS:
-            for room in rooms:
-                if self.me.controls(room, [control]):
-                    with self.me.tampered(control, room):
-                        self.line.tell("tampered", (room, control, self.me.sheet(room)))
-                    break
 
     def _resume(self, *, whole: bool) -> None:
         """Continue the rooms that the parent names, from pages alone; then nothing else may have changed."""

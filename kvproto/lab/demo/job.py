@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import lcm
-from typing import Literal
+from typing import ClassVar, Literal
 
 from kvproto.layout.sharding import Layout
 
@@ -48,6 +48,7 @@ class RoomSpec:
 class DemoJob:
     """The whole run. `dtype` is the KV's; with float8 KV the model itself computes in bfloat16."""
 
+    judge: ClassVar[str] = "kvproto.lab.demo.oracle:program"
     prefill: GroupShape
     decode: GroupShape
     rooms: tuple[RoomSpec, ...]
@@ -77,6 +78,10 @@ class DemoJob:
         for r in self.rooms:
             if not (r.tokens >= 1 and 0 <= r.prefix <= r.tokens and r.new >= 1):
                 raise ValueError(f"room {r.room}: need 0 <= prefix <= tokens, tokens >= 1, new >= 1; got {r}")
+
+    @property
+    def about(self) -> str:
+        return f"{self.layers} layers, {self.heads} KV heads"
 
     @property
     def query_heads(self) -> int:

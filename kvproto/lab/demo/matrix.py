@@ -8,12 +8,15 @@ compared.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from kvproto.lab.demo.job import DemoJob, GroupShape
 from kvproto.lab.demo.run import Route, Run, chunk_bytes, make_rooms
 
 ROOMY = 6.0  # chunks
+RANKS = 1, 2, 4  # of either side, of a model with several caches
 
 
 def case(
@@ -25,6 +28,15 @@ def case(
     specs = make_rooms(rooms, tokens, page=d.page_size, prefix=prefix, full_prefix=full, new=4, seed=7)
     made = DemoJob(p, d, specs, dtype=dtype, **{"chunk": 64, "layers": 2, **job})
     return Run(made, int(ring * chunk_bytes(made)), passes, **{"grant_wait": 0.2, **(run or {})})
+
+
+def pairs(run: Run) -> dict[str, Run]:
+    """Return the run with 1, 2 and 4 ranks on either side."""
+    job, found = run.job, dict[str, Run]()
+    for p, d in product(RANKS, RANKS):
+        other = replace(job, prefill=replace(job.prefill, tp=p), decode=replace(job.decode, tp=d))
+        found[f"{job.family} {p}->{d}"] = replace(run, job=other)
+    return found
 
 
 G = GroupShape

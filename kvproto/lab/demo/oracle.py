@@ -39,4 +39,5 @@ def program(line: ParentPipe, job: DemoJob, directory: Path, kind: str = "cpu") 
         torch.save(truth, truth_file(directory, room.room))
         library = oracle_tokens(job, room, device=device) if job.dtype == "float32" else None
         sheet = truth_sheet(truth.keys, truth.values)
-        line.tell("verdict", (room.room, Verdict(truth.tokens, truth.logits, sheet, library, truth.seconds)))
+        rows = {"k": room.tokens, "v": room.tokens}
+        line.tell("verdict", (room.room, Verdict(truth.tokens, truth.logits, sheet, library, truth.seconds, rows)))

@@ -15,13 +15,16 @@ from typing import Any
 
 import torch
 
+from kvproto.endpoint.decode_endpoint import DecodeEndpoint
 from kvproto.endpoint.endpoint import Endpoint
-from kvproto.io.kernels.base import Pool
+from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.io.kernels.differing import Place
 from kvproto.io.transports.base import Transport
-from kvproto.lab.demo.caches_job import CachesRun
-from kvproto.lab.demo.job import RoomSpec
+from kvproto.lab.demo.caches_job import CachesJob
+from kvproto.lab.demo.caches_rank import CachesRank
+from kvproto.lab.demo.job import Side
 from kvproto.lab.demo.pass_counts import PassCounts
+from kvproto.lab.demo.placement import device_of
 from kvproto.lab.demo.rank import DemoRank
 from kvproto.lab.demo.run import Route, Run
 from kvproto.lab.process_group import ParentPipe
@@ -35,9 +38,10 @@ from kvproto.verify.trace.judged import breaches
 TICK_S = 0.001  # how often a rank that only waits looks at its endpoint
 SETTLE_S = 5.0  # how long a rank may hold something of rooms that are released
 LOOPBACK = "127.0.0.1"
+AnyRank = DemoRank | CachesRank
 
 
-def make_transport(run: Run | CachesRun) -> Transport:
+def make_transport(run: Run) -> Transport:
     """The transport of this process; what it moves stays on this host."""
     if run.transport == "mooncake":
         from kvproto.io.transports.mooncake import MooncakeTransport
@@ -46,6 +50,22 @@ def make_transport(run: Run | CachesRun) -> Transport:
     from kvproto.io.transports.nixl import NixlTransport
 
     return NixlTransport(maps=run.maps)
+
+
+def rank_of(run: Run, side: Side, rank: int, directory: Path) -> AnyRank:
+    """Make a rank of the run's model, without its endpoint."""
+    if isinstance(run.job, CachesJob):
+        return CachesRank(run.job, side, rank, directory)
+    return DemoRank(run.job, side, rank, directory, device_of(run.device, side, rank))
+
+
+def make_endpoint(kind: type[PrefillEndpoint | DecodeEndpoint], me: AnyRank, run: Run, route: Route) -> Any:
+    """Make the rank's endpoint for one pass."""
+    return kind(
+        me.layout, me.rank, me.kv_pool(), make_transport(run), chunk_tokens=run.chunk_tokens,
+        settings=run.settings(route, me.layout.slot_bytes(me.rank, run.chunk_tokens)),
+        keys=run.keys, staging=run.staging, digests=run.digests,
+    )  # fmt: skip
 
 
 def wait_until(
@@ -81,13 +101,12 @@ def complaints(endpoint: Endpoint) -> list[str]:
 class Player:
     """The common part of both sides: rooms by name, outcomes, releases, and the final report."""
 
-    def __init__(self, line: ParentPipe, run: Run, me: DemoRank, endpoint: Endpoint, gen: int) -> None:
+    def __init__(self, line: ParentPipe, run: Run, me: AnyRank, endpoint: Endpoint, gen: int) -> None:
         self.line, self.run, self.me, self.endpoint, self.gen = line, run, me, endpoint, gen
         self.outcomes: dict[int, Outcome] = {}
         self.released: set[int] = set()
         self.began = self.ended = time.monotonic()
         self.linked_s = self.computed_s = self.warmed_s = 0.0
-        self.intruded: list[str] = []
         self.digests: dict[int, dict[Place, int]] = {}
         names = "begun", "computed", "landed", "asked", "said"
         self.marks: dict[str, dict[int, float]] = {name: {} for name in names}
@@ -112,10 +131,6 @@ class Player:
 
     def name(self, room: int) -> Room:
         return Room(room, self.gen)
-
-    def pages(self, room: RoomSpec) -> list[int]:
-        """The part of the room's table that the prompt fills."""
-        return self.me.tables[room.room][: -(-room.tokens // self.me.pool.page_size)]
 
     def take(self) -> list[Outcome]:
         """Outcomes that are new, told to the parent; releases are noted.
@@ -162,23 +177,19 @@ class Player:
             PassCounts(
                 {k: v for k, v in counts.items() if v}, self.linked_s, self.began, self.ended, self.computed_s,
                 held, complaints(ep),
-                [*self.intruded, *self.me.intruded()], self.marks, self.warmed_s,
+                self.me.intruded(), self.marks, self.warmed_s,
                 self.digests,
             ),
         )  # fmt: skip
 
 
-def written(me: DemoRank) -> Any:
+def written(me: AnyRank) -> Any:
     """The event after which what was stored until now is in the pages; None on the CPU, where it is there."""
-    if me.pool.device.type == "cpu":
+    if not me.on_gpu:
         return None
     event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
     event.record()
     return event
-
-
-def pool_of(me: DemoRank) -> Pool:
-    return Pool(me.pool.k, me.pool.v, me.pool.order, me.pool.page_size)
 
 
 @contextmanager

@@ -12,14 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
-from kvproto.lab.demo.controls import Copied
 from kvproto.lab.demo.job import RoomSpec
-from kvproto.lab.demo.model import AUX
-from kvproto.lab.demo.oracle import load_truth
 from kvproto.lab.demo.pass_counts import prefill_counts
-from kvproto.lab.demo.placement import device_of
-from kvproto.lab.demo.player import Player, make_transport, pool_of, started, written
-from kvproto.lab.demo.rank import DemoRank
+from kvproto.lab.demo.player import Player, make_endpoint, rank_of, started, written
 from kvproto.lab.demo.run import GROUPS, Route, Run
 from kvproto.lab.demo.shard import AfterLayer
 from kvproto.lab.process_group import ParentPipe
@@ -28,13 +23,9 @@ from kvproto.verify.testing import inside
 
 
 def prefill(line: ParentPipe, run: Run, rank: int, directory: Path) -> None:
-    me = DemoRank(run.job, "prefill", rank, directory, device_of(run.device, "prefill", rank))
+    me = rank_of(run, "prefill", rank, directory)
     for gen, route in enumerate(run.passes):
-        endpoint = PrefillEndpoint(
-            me.layout, rank, pool_of(me), make_transport(run), chunk_tokens=run.chunk_tokens,
-            settings=run.settings(route),
-            keys=run.keys, staging=run.staging, digests=run.digests,
-        )  # fmt: skip
+        endpoint: PrefillEndpoint = make_endpoint(PrefillEndpoint, me, run, route)
         with started(endpoint):
             line.tell("address", endpoint.address)
             _Prefill(line, run, me, endpoint, gen).play(endpoint, route)
@@ -45,7 +36,7 @@ class _Prefill(Player):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.held: set[int] = set()  # rooms that the engine itself is through with, but not their transfer
-        self.kept: dict[int, Copied] = {}
+        self.kept: dict[int, Any] = {}
 
     def play(self, endpoint: PrefillEndpoint, route: Route) -> None:
         self.route = route
@@ -74,7 +65,7 @@ class _Prefill(Player):
             self._compute(endpoint, room)
 
     def _ready(self, endpoint: PrefillEndpoint) -> None:
-        rows = {room.room: self._place(room) for room in self.run.job.rooms}
+        rows = {room.room: self.me.place(room) for room in self.run.job.rooms}
 
         def produce(rooms: Sequence[RoomSpec]) -> None:
             for room in rooms:
@@ -98,17 +89,11 @@ class _Prefill(Player):
         for room in rooms:
             if room.room not in self.me.tables:
                 self.me.allocate(room)
-            endpoint.open(self.name(room.room), room.tokens, self.pages(room))
+            endpoint.open(self.name(room.room), room.tokens, **self.me.opened_with(room))
             endpoint.prefetch(self.name(room.room))
 
     def _through(self, rooms: Sequence[RoomSpec]) -> None:
         self.until(lambda: {room.room for room in rooms} <= self.outcomes.keys(), "through", self._reap)
-
-    def _place(self, room: RoomSpec) -> bytes:
-        """KV computed before, in fresh pages; the aux row."""
-        truth, table = load_truth(self.me.directory, room.room), self.me.allocate(room)
-        self.me.shard.place(truth, table, room.tokens)
-        return AUX.pack(truth.tokens[0], truth.logits[0])
 
     def _compute(self, endpoint: PrefillEndpoint, room: RoomSpec) -> None:
         """The forward of one room, chunk by chunk; what is to be aborted stops half-way."""
@@ -134,7 +119,7 @@ class _Prefill(Player):
 
     def _after_layer(self, endpoint: PrefillEndpoint, name: Room) -> AfterLayer:
         """Report computed layers, as often as there may be groups: each report costs the host some 20 us."""
-        held = self.me.shard.layers
+        held = self.me.layers
         every = max(1, held // GROUPS)
 
         def after_layer(upto: int, layers: int) -> None:

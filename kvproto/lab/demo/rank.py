@@ -8,22 +8,24 @@ room. An endpoint that said so too early would be found out by the comparison.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from kvproto.io.kernels.base import Pool
 from kvproto.lab.demo.comm import Comm
-from kvproto.lab.demo.controls import Copied, Guard, PooledRoom, applicable, copied, tampered, told
+from kvproto.lab.demo.controls import CONTROLS, Copied, Guard, PooledRoom, applicable, copied, tampered, told
 from kvproto.lab.demo.job import DemoJob, RoomSpec, Side
-from kvproto.lab.demo.model import prompt
+from kvproto.lab.demo.model import AUX, prompt
 from kvproto.lab.demo.oracle import load_truth
 from kvproto.lab.demo.pages import Allocator
 from kvproto.lab.demo.shard import AfterLayer, Shard
 from kvproto.lab.demo.verify import Sheet
 from kvproto.layout.cut import chunks, cut_at
-from kvproto.layout.sharding import align_chunk_tokens
+from kvproto.layout.sharding import Layout, align_chunk_tokens
 
 
 class DemoRank:
@@ -40,7 +42,23 @@ class DemoRank:
         self.tables: dict[int, list[int]] = {}
         self._grown: dict[int, int] = {}  # tokens generated after the prompt, by room
         self._allocator = Allocator(self.pool.pages, (job.seed, side, rank))
+        #: by room, the row behind its last token when it was first continued, and what it was before
+        self._behind: dict[int, tuple[Tensor, Tensor]] = {}
         self._guard = Guard(self.pool)
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.pool.device.type == "cuda"
+
+    @property
+    def layers(self) -> int:
+        return self.shard.layers
+
+    def layout_of(self, side: Side) -> Layout:
+        return self.job.layout(side)
+
+    def kv_pool(self) -> Pool:
+        return Pool(self.pool.k, self.pool.v, self.pool.order, self.pool.page_size)
 
     def allocate(self, room: RoomSpec) -> list[int]:
         """Allocate the room's pages; MemoryError: the pool is full. Their present content counts as old."""
@@ -53,13 +71,24 @@ class DemoRank:
 
     def settle(self) -> None:
         """Wait for the GPU, if there is one: what comes into these pages next comes on another stream."""
-        if self.pool.device.type == "cuda":
+        if self.on_gpu:
             torch.cuda.synchronize(self.pool.device)
+
+    def opened_with(self, room: RoomSpec) -> dict[str, Any]:
+        """The part of the room's table that the prompt fills, for a call of `open`."""
+        return {"pages": self.tables[room.room][: -(-room.tokens // self.pool.page_size)]}
+
+    def place(self, room: RoomSpec) -> bytes:
+        """Put the room's KV into fresh pages, as it was computed before; its aux row."""
+        truth, table = load_truth(self.directory, room.room), self.allocate(room)
+        self.shard.place(truth, table, room.tokens)
+        return AUX.pack(truth.tokens[0], truth.logits[0])
 
     def give_back(self, room: int) -> None:
         """Give the room's pages back; they are reused, and a late reader or writer would meet noise there."""
         table = self.tables.pop(room)
         self._grown.pop(room, None)
+        self._behind.pop(room, None)
         self.pool.scribble(table)
         self._guard.renew(table)
         self._allocator.give(table)
@@ -71,6 +100,8 @@ class DemoRank:
     def resume(self, room: int, token: int, count: int | None = None) -> Iterator[bytes]:
         """`Shard.resume` of the room after `token`, the last one that was generated: `count` more, or all."""
         spec, grown = self.rooms[room], self._grown.get(room, 0)
+        if room not in self._behind:
+            self._behind[room] = self._guard.behind(self.held(room))
         count = spec.new - 1 - grown if count is None else count
         self._grown[room] = grown + count
         return self.shard.resume(token, self.tables[room], spec.tokens + grown, count)
@@ -85,15 +116,22 @@ class DemoRank:
     def sheet(self, room: int) -> Sheet:
         return self.told(self.copied(room))
 
-    def behind(self, room: int) -> tuple[Tensor, Tensor]:
-        """Return (now, before) of the first continued token's row, in which nobody else may write."""
-        return self._guard.behind(self.held(room))
-
     def intruded(self) -> list[str]:
         """Changes outside the tokens of the rooms that hold pages now: prompts, and what was generated here."""
         held = {room: self.held(room) for room in self.tables}
         grown = [PooledRoom(x.table, x.tokens + self._grown.get(room, 0)) for room, x in held.items()]
-        return self._guard.intruded(grown)
+        touched = [room for room, (now, before) in self._behind.items() if not now.equal(before)]
+        found = [f"room {room}: the row behind its last token changed, outside the rooms" for room in touched]
+        return found + self._guard.intruded(grown)
+
+    def corrupted(self, rooms: Sequence[int]) -> Iterator[tuple[str, int, Sheet]]:
+        """Yield (control, room, sheet) of each control on the first of these rooms that it can be applied to."""
+        for name in CONTROLS:
+            for room in rooms:
+                if self.controls(room, [name]):
+                    with self.tampered(name, room):
+                        yield name, room, self.sheet(room)
+                    break
 
     def controls(self, room: int, names: list[str]) -> list[str]:
         return [name for name in names if applicable(name, self.pool, self._marked(room))]

@@ -6,7 +6,6 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from kvproto.lab.demo.caches_job import CachesJob
 from kvproto.lab.demo.conduct import DemoResult, Pass
 from kvproto.lab.demo.job import GroupShape
 from kvproto.lab.demo.run import Run
@@ -104,17 +104,11 @@ def shape(group: GroupShape) -> str:
 def title(run: Run) -> str:
     job = run.job
     p, d = job.prefill, job.decode
+    ring = f"{run.ring:g} chunks" if run.in_chunks else f"{run.ring:,} bytes"
     return (
-        f"{job.family} {job.dtype}, {job.layers} layers, {job.heads} KV heads: {shape(p)} -> {shape(d)},"
-        f" pages {p.page_size} -> {d.page_size}, ring {run.ring:,} bytes, {run.transport}, {run.device}"
+        f"{job.family} {job.dtype}, {job.about}: {shape(p)} -> {shape(d)},"
+        f" pages {p.page_size} -> {d.page_size}, ring {ring}, {run.transport}, {run.device}"
     )
-
-
-def show_wrong(console: Console, wrong: Sequence[str]) -> None:
-    for text in wrong[:MOST_WRONG]:
-        console.print(f"WRONG: {text}", style="red", markup=False)
-    if more := wrong[MOST_WRONG:]:
-        console.print(f"... and {len(more)} more", style="red")
 
 
 def show(result: DemoResult) -> None:
@@ -126,8 +120,13 @@ def show(result: DemoResult) -> None:
     if ratio := ratios(result):
         times, pieces = ratio["seconds"], ratio["pieces"]
         console.print(f"Page by page against staging: {times:.1f} times the time, {pieces:,.0f} times the pieces.")
-    found, planted = result.controls
-    show_wrong(console, result.wrong)
+    if isinstance(result.run.job, CachesJob):
+        console.print(parts(result))
+    found, planted = result.controlled
+    for text in result.wrong[:MOST_WRONG]:
+        console.print(f"WRONG: {text}", style="red", markup=False)
+    if more := result.wrong[MOST_WRONG:]:
+        console.print(f"... and {len(more)} more", style="red")
     if result.ok:
         told = ["KV equal bit for bit on both sides"]
         told += [f"{result.tokens} tokens and their logits equal to the unsharded model's"] if result.tokens else []
@@ -155,6 +154,17 @@ def passes(result: DemoResult) -> Table:
     return table
 
 
+def parts(result: DemoResult) -> Table:
+    """Return the table of all caches' parts: rows of units that were compared on D, and bytes."""
+    table = Table()
+    table.add_column("part of a cache")
+    for head in ("rows on D", "bytes on D"):
+        table.add_column(head, justify="right")
+    for kind, (rows, size) in result.parts.items():
+        table.add_row(kind, f"{rows:,}", f"{size:,}")
+    return table
+
+
 def first_tokens(result: DemoResult) -> Table:
     """The way to the first continued token, in parts, of each live pass and of the unsharded model."""
     table = Table(title="to the first continued token: milliseconds, median / p99 of the rooms", title_justify="left")
@@ -179,21 +189,18 @@ def _seconds(done: Pass, phase: str) -> str:
     return f"{value:.3f} s" if value else "-"
 
 
-def asked_of(machine: dict[str, Any] | None = None) -> dict[str, Any]:
-    given = [argument for argument in sys.argv[1:] if argument not in {"demo", "--json"}]
-    known = machine or {"cores": os.cpu_count(), "python": platform.python_version()}
-    return {"command": " ".join(["kvproto demo", *given]), "machine": known}
-
-
 def as_json(result: DemoResult) -> dict[str, Any]:
     """One object; `kvproto bench figures --add` takes it for a run like those of the benchmarks."""
-    found, planted = result.controls
+    found, planted = result.controlled
+    given = [argument for argument in sys.argv[1:] if argument not in {"demo", "--json"}]
     return {
-        "bench": "demo", **asked_of(result.machine),
+        "bench": "demo", "command": " ".join(["kvproto demo", *given]),
+        "machine": result.machine or {"cores": os.cpu_count(), "python": platform.python_version()},
         "ok": result.ok, "title": title(result.run), "wrong": result.wrong[:MOST_TOLD],
         "wrong_in_all": len(result.wrong), "seconds": result.seconds,
         "tokens": result.tokens, "digests": result.digests, "ratios": ratios(result),
         "controls_found": found, "controls_planted": planted,
+        "controls": dict(result.controls), "parts": dict(result.parts),
         "unsharded": spread(result.unsharded),
         "passes": [
             {
@@ -210,7 +217,7 @@ def matrix_row(name: str, result: DemoResult | str) -> str:
         return f"FAIL  {name:34} {result.splitlines()[-1]}"
     live = result.passes[0].counts
     told = ", ".join(f"{live[key]:,} {key}" for key in TOLD if live[key])
-    found, planted = result.controls
+    found, planted = result.controlled
     verdict = "ok  " if result.ok else "FAIL"
     first = "" if result.ok else f"; {result.wrong[0]}"
     return f"{verdict}  {name:34} {result.seconds:5.1f} s  {told}; controls {found}/{planted}{first}"

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from kvproto.fsm.timing import Timer
+from kvproto.lab.demo.caches_job import CachesJob
 from kvproto.lab.demo.job import DemoJob, RoomSpec
 from kvproto.layout.costs import PROFILES, layer_groups
 from kvproto.layout.cut import Cut, chunks
@@ -42,14 +43,18 @@ EVERY_STEP = 1 << 18  # trace entries a rank keeps: all of them, for runs of thi
 USUAL: tuple[Route, ...] = ("live", "staged", "pages")
 TOLD_WHOLE: tuple[Route, ...] = ("live", "live_layers")  # passes whose texts are continued to their end
 GROUPS = 8  # of layers, at most, where what pays decides
+ROUNDED = 4096  # bytes by which the parts of a region with several caches may be rounded up
 
 
 @dataclass(frozen=True)
 class Run:
-    """`ring`: staging memory of a D rank, in bytes; `grant_wait`: seconds that KV waits for the ring."""
+    """`ring`: staging memory of a D rank, in bytes; `grant_wait`: seconds that KV waits for the ring.
 
-    job: DemoJob
-    ring: int
+    `in_chunks`: the ring is so many of a rank's largest chunks, of a job whose layouts the ranks alone know.
+    """
+
+    job: DemoJob | CachesJob
+    ring: float
     passes: tuple[Route, ...] = USUAL
     transport: Carrier = "nixl"
     grant_wait: float = 1.0
@@ -64,14 +69,17 @@ class Run:
     costs: str = "free"  # what links are taken to cost: nothing, so that all goes by the ring whatever its size
     staging: Staging = "device"
     digests: bool = False  # ranks keep those of what they move, and all have to agree
+    in_chunks: bool = False
     maps: bool = False  # P's kernels store into D's pages, which are mapped: no ring; on GPUs of one host
 
     def __post_init__(self) -> None:
         """ValueError, or LayoutError, for what cannot run."""
-        plan = self.plan
-        for room in self.job.rooms:
-            plan.admit(room.tokens, room.prefix)
-        if self.ring < 1 or self.grant_wait <= 0 or self.window < 1:
+        if isinstance(self.job, DemoJob):
+            for room in self.job.rooms:
+                self.plan.admit(room.tokens, room.prefix)
+        elif "live_layers" in self.passes:
+            raise ValueError(f"the pass live_layers with --model {self.job.family}: its forward computes all layers")
+        if self.ring < (0 if self.in_chunks else 1) or self.grant_wait <= 0 or self.window < 1:
             raise ValueError("a run needs at least a byte of ring, a window of one chunk and some time to wait")
         if self.abort != "none" and len(self.job.rooms) < 2:
             raise ValueError("to abort rooms takes at least two, so that one is left to be unharmed")
@@ -83,8 +91,14 @@ class Run:
         return align_chunk_tokens(self.job.chunk, self.job.prefill.page_size, self.job.decode.page_size)
 
     @property
+    def plain(self) -> DemoJob:
+        """The job, of a model that has K and V alone."""
+        assert isinstance(self.job, DemoJob), "only ranks know the layouts of several caches"
+        return self.job
+
+    @property
     def plan(self) -> Plan:
-        return Plan(self.job.layout("prefill"), self.job.layout("decode"), self.chunk_tokens)
+        return Plan(self.plain.layout("prefill"), self.plain.layout("decode"), self.chunk_tokens)
 
     @property
     def aborted(self) -> frozenset[int]:
@@ -113,17 +127,22 @@ class Run:
 
     @property
     def timed_bytes(self) -> int:
-        """Return the bytes that are carried while the clock runs."""
+        """Return the bytes that are carried while the clock runs; 0 if only the ranks know."""
+        if isinstance(self.job, CachesJob):
+            return 0
         plan = self.plan
         return sum(plan.part_bytes(share, Cut(0, r.tokens - r.prefix)) for r in self.timed for share in plan.shares)
 
-    def settings(self, route: Route) -> Settings:
-        plan, chunk_tokens = self.plan, self.chunk_tokens
-        slot = max(plan.part_bytes(share, Cut(0, chunk_tokens)) for share in plan.shares)
+    def settings(self, route: Route, largest: int) -> Settings:
+        """Return a rank's settings of a pass; `largest`: bytes of its largest chunk."""
+        slot = 0
+        if isinstance(self.job, DemoJob):
+            slot = max(self.plan.part_bytes(share, Cut(0, self.chunk_tokens)) for share in self.plan.shares)
         wait = self.grant_wait if route.startswith("live") else LONG_WAIT_S
         return Settings(
             timing=Timing(grant_retry=Timer(wait / GRANT_TRIES, GRANT_TRIES)), window=self.window,
-            slot_bytes=-(-slot // 256) * 256, slots=self.slots, ring_bytes=self.ring,
+            slot_bytes=-(-slot // 256) * 256, slots=self.slots,
+            ring_bytes=int(self.ring * (largest + ROUNDED) if self.in_chunks else self.ring),
             route="pages" if self.maps or route.endswith("pages") else "cost",
             costs=self.costs, trace=EVERY_STEP, layer_groups=GROUPS if route == "live_layers" else 1,
         )  # fmt: skip

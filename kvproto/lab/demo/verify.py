@@ -11,9 +11,7 @@ A (layer, kind, head) that several ranks hold must be the same in all; one that 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-
-from kvproto.lab.demo.job import DemoJob
+from dataclasses import dataclass, field
 
 Kind = str  # "k" or "v", or the part of a named cache: "state.ssm"
 Sheet = dict[tuple[int, Kind, int], bytes]  # (layer, kind, head) of the whole model -> rows * bytes of a row
@@ -23,7 +21,8 @@ Sheet = dict[tuple[int, Kind, int], bytes]  # (layer, kind, head) of the whole m
 class Verdict:
     """The unsharded model's word on a room: tokens, digests of their logits, KV of the prompt.
 
-    `library` is None where the library's own tokens were not asked for; `seconds` from its beginning to each token.
+    `library` is None where the library's own tokens were not asked for; `seconds` from its beginning to each token;
+    `rows`: those of each kind in `sheet`.
     """
 
     tokens: list[int]
@@ -31,6 +30,7 @@ class Verdict:
     sheet: Sheet
     library: list[int] | None
     seconds: tuple[float, ...] = ()
+    rows: Mapping[Kind, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,7 @@ def unequal_rows(a: bytes, b: bytes, rows: int) -> list[int]:
 class ReferenceJudge:
     """The unsharded model's verdicts on all rooms, and what contradicts them, as sentences."""
 
-    def __init__(self, job: DemoJob) -> None:
-        self._rooms = {room.room: room for room in job.rooms}
+    def __init__(self) -> None:
         self.verdicts: dict[int, Verdict] = {}
 
     def learn(self, room: int, verdict: Verdict) -> list[str]:
@@ -95,19 +94,16 @@ class ReferenceJudge:
 
     def kv(self, group: str, room: int, sheets: Mapping[str, Sheet]) -> list[str]:
         """Return what is wrong with the prompt's KV in one group's ranks, by name; all of them are needed."""
-        tokens = self._rooms[room].tokens
-        found = compare(room, {"k": tokens, "v": tokens}, self.verdicts[room].sheet, sheets, group)
+        verdict = self.verdicts[room]
+        found = compare(room, verdict.rows, verdict.sheet, sheets, group)
         return [str(difference) for difference in found]
 
     def said(self, name: str, room: int, rows: Sequence[tuple[int, bytes]], due: int) -> list[str]:
-        return said_differently(f"room {room}: {name}", self.verdicts[room], rows, due)
-
-
-def said_differently(who: str, verdict: Verdict, rows: Sequence[tuple[int, bytes]], due: int) -> list[str]:
-    """Return what is wrong with the first `due` generated (token, digest of its logits)."""
-    wrong = _tokens_differ(who, verdict.tokens[:due], [token for token, _ in rows])
-    both = enumerate(zip(verdict.logits, (digest for _, digest in rows), strict=False))
-    return wrong + [f"{who}: logits of token {n} differ" for n, (a, b) in both if a != b]
+        """Return what is wrong with the first `due` generated (token, digest of its logits)."""
+        who, verdict = f"room {room}: {name}", self.verdicts[room]
+        wrong = _tokens_differ(who, verdict.tokens[:due], [token for token, _ in rows])
+        both = enumerate(zip(verdict.logits, (digest for _, digest in rows), strict=False))
+        return wrong + [f"{who}: logits of token {n} differ" for n, (a, b) in both if a != b]
 
 
 def _tokens_differ(who: str, right: Sequence[int], got: Sequence[int]) -> list[str]:
