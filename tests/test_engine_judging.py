@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import json
+import os
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,10 +22,13 @@ from examples.sglang.pair import Pair, Place, dtype_of, environment_of
 from examples.sglang.run import Table, backends_of
 from examples.sglang.scenarios import digests
 from examples.sglang.whole import Sure, Whole
+from examples.vllm.compiling import ORDER, Compiler
 from examples.vllm.instances import Cut, Instance
 from examples.vllm.judging import Records, Row, table
 from examples.vllm.pairs import kind_of, wanted
 from examples.vllm.reference import Reference
+from examples.vllm.run import through
+from examples.vllm.setting import Found
 
 PLACES = {"0/0/0": 11, "0/0/1": 12, "64/0/0": 13}
 BLOCKS = {"0/0/0": 7, "1/0/0": 8}
@@ -149,7 +153,7 @@ def test_a_room_that_prefill_gave_up_when_decode_had_all_of_it_is_not_compared(t
     ("pair", "kind", "cuts"),
     [("1-2", "dense", [Cut(1), Cut(2)]), ("2 stages-1", "dense", [Cut(1, 2), Cut(1)]),
      ("2x3-1x2", "dense", [Cut(2, dp=3), Cut(1, dp=2)]), ("hybrid 2-1", "hybrid", [Cut(2), Cut(1)]),
-     ("windows 1-3 stages", "windows", [Cut(1), Cut(1, 3)])],
+     ("windows 1-3 stages", "windows", [Cut(1), Cut(1, 3)]), ("hosts 1-2", "dense", [Cut(1), Cut(2)])],
 )  # fmt: skip
 def test_a_pair_says_its_model_and_how_each_side_is_cut(pair: str, kind: str, cuts: list[Cut]) -> None:
     found, ranks = kind_of(pair)
@@ -169,11 +173,29 @@ def test_a_room_is_drawn_for_the_data_parallel_rank_whose_card_decode_gets(tmp_p
     assert prefill.recorded("Load") == 2
 
 
-def test_drafts_are_judged_where_there_is_one() -> None:
+def test_a_pair_has_the_scenarios_of_its_kind() -> None:
+    assert "decode compiles" in wanted("1-2", "kvproto", []) and "decode compiles" not in wanted("2-1", "kvproto", [])
+    assert wanted("hosts 1-2", "nixl", []) == ["sequential", "in turn", "32 at once"]
     drafting = {"drafts accepted", "draft spoiled"}
     for pair, expected in (("1-2", set()), ("2-1x2", set()), ("drafted 1-2", drafting)):
         names = wanted(pair, "kvproto", [])
         assert drafting & {*names} == expected and "in turn" in names, pair
+
+
+def test_a_rank_compiles_once_for_each_order(tmp_path: Path) -> None:
+    ranks = [Compiler(tmp_path) for _ in range(2)]
+    assert not any(rank.wanted() for rank in ranks)
+    for order in range(1, 3):
+        (tmp_path / ORDER).touch()
+        os.utime(tmp_path / ORDER, (order, order))
+        assert [[rank.wanted() for rank in ranks] for _ in range(2)] == [[True, True], [False, False]]
+
+
+def test_kv_between_hosts_goes_through_the_cable() -> None:
+    found = Found([[1]], [Reference([1])], note="answered")
+    assert through(found, 9_700_000).note == "answered; 9.7 MB through the cable"
+    assert through(found, 9_700_000).faults == ()
+    assert through(found, 100_000).faults == ("no KV went through the cable",)
 
 
 def test_the_page_of_runs_is_that_of_the_rows() -> None:

@@ -217,6 +217,7 @@ ROW = UpgradeRow("drained", "a: 3 to 3", "b: 3 to 4", 9, 9, 9, 0, 0, 0, 2.0, 1.0
         ({"way": "killed", "failed": 3, "lost": 2, "pause": 59.0}, []),
         ({"way": "killed", "links": {"version 3, tables other": 4}}, []),
         ({"way": "killed", "links": {"version 3, tables same": 4}}, ["no link of two builds came up"]),
+        ({"way": "scaled", "failed": 1}, ["1 requests failed"]),
         ({"way": "killed", "pause": 61.0}, ["no client had an answer for 61 s"]),
         ({"way": "cut off", "failed": 3, "computed": 1, "retried": 9, "lost": 8}, []),
         ({"older": "b: 3 to 4", "newer": "a: 3 to 3", "links": {"version 3, tables other": 4}}, []),
