@@ -91,13 +91,15 @@ class CachesRank:
         self.pages.store(rows, self.tables[room.room], 0, room.tokens)
         return row
 
+    def begin_resuming(self, room: int) -> None:
+        """Make the library's cache of what all ranks of the group have of the room in their pages."""
+        rows = whole_rows(self._comm.gather_objects(self.sheet(room)), self.me.units)
+        self._going_on[room] = rebuilt(self.me.model.config, self.me.fields, rows, self.rooms[room].tokens), 0
+
     def resume(self, room: int, token: int, count: int | None = None) -> Iterator[bytes]:
-        """Yield `count` aux rows of what follows `token`, or all, from the pages of all ranks."""
-        cache, said = self._going_on.get(room) or (None, 0)
+        """Yield `count` aux rows of what follows `token`, or all that are left."""
+        cache, said = self._going_on[room]
         count = self.rooms[room].new - 1 - said if count is None else count
-        if cache is None and count:
-            rows = whole_rows(self._comm.gather_objects(self.sheet(room)), self.me.units)
-            cache = rebuilt(self.me.model.config, self.me.fields, rows, self.rooms[room].tokens)
         self._going_on[room] = cache, said + count
         yield from self.me.more(cache, token, count)
 

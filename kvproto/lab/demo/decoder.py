@@ -123,6 +123,7 @@ class _Decode(Player):
 
     def _first_token(self, room: int) -> None:
         row = self.outcomes[room].aux
+        self.me.begin_resuming(room)
         self.mark("asked", room)
         rows = [row, *self.me.resume(room, read_aux(row)[0], min(1, self.me.rooms[room].new - 1))]
         self.rows[room] = [read_aux(each) for each in rows]

@@ -97,11 +97,13 @@ class DemoRank:
         """`Shard.prefill` of the room's prompt into its pages."""
         return self.shard.prefill(prompt(self.job, self.rooms[room]), self.tables[room], after_layer)
 
+    def begin_resuming(self, room: int) -> None:
+        """Remember the row behind the room's last token, in which nobody but `resume` may write."""
+        self._behind[room] = self._guard.behind(self.held(room))
+
     def resume(self, room: int, token: int, count: int | None = None) -> Iterator[bytes]:
         """`Shard.resume` of the room after `token`, the last one that was generated: `count` more, or all."""
         spec, grown = self.rooms[room], self._grown.get(room, 0)
-        if room not in self._behind:
-            self._behind[room] = self._guard.behind(self.held(room))
         count = spec.new - 1 - grown if count is None else count
         self._grown[room] = grown + count
         return self.shard.resume(token, self.tables[room], spec.tokens + grown, count)

@@ -192,6 +192,8 @@ def _seconds(done: Pass, phase: str) -> str:
 def as_json(result: DemoResult) -> dict[str, Any]:
     """One object; `kvproto bench figures --add` takes it for a run like those of the benchmarks."""
     found, planted = result.controlled
+    # Lists would be figures of `bench figures`, and K and V alone have nothing to tell apart.
+    named = {"controls": dict(result.controls), "parts": dict(result.parts)}
     given = [argument for argument in sys.argv[1:] if argument not in {"demo", "--json"}]
     return {
         "bench": "demo", "command": " ".join(["kvproto demo", *given]),
@@ -200,8 +202,7 @@ def as_json(result: DemoResult) -> dict[str, Any]:
         "wrong_in_all": len(result.wrong), "seconds": result.seconds,
         "tokens": result.tokens, "digests": result.digests, "ratios": ratios(result),
         "controls_found": found, "controls_planted": planted,
-        "controls": dict(result.controls), "parts": dict(result.parts),
-        "unsharded": spread(result.unsharded),
+        **(named if isinstance(result.run.job, CachesJob) else {}), "unsharded": spread(result.unsharded),
         "passes": [
             {
                 "route": done.route, **done.counts, "seconds": done.seconds, "gbs": speed(result.run, done),
