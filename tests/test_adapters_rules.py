@@ -67,6 +67,7 @@ def test_every_field_of_every_supported_release_has_a_rule_and_no_rule_is_left_o
     assert {name for fields in releases.values() for name in without_rule(engine, fields)} == set()
     known = {name for fields in releases.values() for name in fields}
     assert {name for name in TABLES[engine].RULES if name.split(".")[0] not in OWN} == known
+    assert {name.split(".")[0] for name in known} == TABLES[engine].RECORDED.keys()
 
 
 def test_a_field_that_a_release_adds_is_found() -> None:

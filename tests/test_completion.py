@@ -39,6 +39,7 @@ def test_bash_offers_commands_options_and_choices(script: str) -> None:
     assert offered(script, "kvproto", "draw", "--format", "s") == {"svg"}
     assert offered(script, "kvproto", "completion", "") >= {"bash", "zsh", "fish"}
     assert "--help" in offered(script, "kvproto", "trace", "--h")
+    assert "_shtab_kvproto_trace_pos_0_COMPGEN=_shtab_compgen_files" in script
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

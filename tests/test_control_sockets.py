@@ -12,6 +12,7 @@ import zmq
 
 from kvproto.io.control import sockets
 from kvproto.io.control.bundle import READS, packed
+from kvproto.io.control.gate import MONITORED
 from kvproto.io.control.sockets import LISTENER, LOOPBACK, MAX_INT, ControlError, ControlSocket, Peer, dial, listen
 from kvproto.io.control.standing import Standing
 from kvproto.io.control.unanswered import Unanswered
@@ -100,6 +101,21 @@ def test_what_cannot_be_dialled_leaves_nothing_open(context: zmq.Context[zmq.Soc
         with pytest.raises(ControlError, match="cannot connect to 'nowhere'"):
             dial(context, 4, "nowhere", MAX_FRAME, None, Unanswered(1.0))
     assert closed == [-6], "each has a number of its own, below those of the gate"
+
+
+def test_a_connection_that_is_lost_is_not_asked_after_any_more(context: zmq.Context[zmq.Socket[bytes]]) -> None:
+    asked = list[tuple[str, int]]()
+    told: Any = SimpleNamespace(
+        add=lambda fd: asked.append(("add", fd)), remove=lambda fd: asked.append(("remove", fd))
+    )  # fmt: skip
+    with context.socket(zmq.DEALER) as dialled:
+        standing = Standing(context, dialled, 3, told)
+        stands = list[bool]()
+        for event in (zmq.EVENT_CONNECTED, zmq.EVENT_HANDSHAKE_SUCCEEDED, zmq.EVENT_DISCONNECTED):
+            standing._serve([MONITORED.pack(event, 17)])
+            stands.append(standing.stands)
+        standing.close()
+    assert (asked, stands) == ([("add", 17), ("remove", 17)], [False, True, False])
 
 
 def test_the_gate_is_told_of_those_that_watch_connections(

@@ -24,7 +24,7 @@ class ScriptedLoop:
         self.held: BaseException | None = None
         self.resting: tuple[float, list[int] | None] = 1.0, None
         self.fds: tuple[int, ...] = (7,)
-        self.woken, self.due = True, 1.0
+        self.woken, self.due, self.flying = True, 1.0, False
         self.helpers: list[Step] = [("helper", lambda: self.note("helper"))]
         self.farewells: list[Step] = [("farewell", lambda: self.note("farewell"))]
 
@@ -43,6 +43,9 @@ class ScriptedLoop:
 
     def rest(self, timeout: float) -> tuple[float, list[int] | None]:
         return min(self.resting[0], timeout), self.resting[1]
+
+    def watches(self) -> bool:
+        return self.flying
 
     def rouse(self) -> None:
         self.note("rouse")
@@ -119,6 +122,9 @@ def test_the_shortest_sleep_is_slept_and_everything_that_wakes_one_wakes_it(
     joined: JoinedLoops, pair: tuple[ScriptedLoop, ScriptedLoop], told: list[Any]
 ) -> None:
     a, b = pair
+    assert not joined.watches()
+    b.flying = True
+    assert joined.watches(), "of one of them something is in flight"
     a.resting, b.resting = (0.5, [3]), (0.25, None)
     joined.wait(1.0)
     assert told == [("a", "allow", 0.25), ("b", "allow", 0.25), ("b", "wait", 0.25, [3, 7]), ("a", "rouse")]

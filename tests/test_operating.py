@@ -430,6 +430,7 @@ def test_what_is_served_is_prometheus_own_format(pair: Pair) -> None:
         families = {family.name: family for family in text_string_to_metric_families(answer.read().decode())}
     exporter.close()
     assert set(families) == SERVED | FORMER
+    assert {"kvproto_entries", "kvproto_fallbacks", "kvproto_link_silent_beats", "kvproto_counts"} == FORMER
     for name, former in FORMER_NAMES.items():
         served = [(sample.labels, sample.value) for sample in families[name].samples]
         assert served == [(sample.labels, sample.value) for sample in families[former].samples]

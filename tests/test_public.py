@@ -130,6 +130,22 @@ except kvproto.KvprotoError as error:
     assert told.startswith("BackendUnavailable ") and extra in told
 
 
+def test_every_name_that_needs_more_than_the_core_has_its_extras() -> None:
+    code = """
+import sys
+class Bare:
+    def find_spec(self, name, *_):
+        if name.partition(".")[0] in {"zmq", "numpy", "torch", "triton", "nixl", "prometheus_client", "opentelemetry"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Bare())
+import kvproto
+for name in kvproto.__all__:
+    try: getattr(kvproto, name)
+    except ImportError: print(name)
+"""
+    assert {*said(code).split()} | {"MooncakeTransport"} == kvproto._EXTRAS.keys()
+
+
 def test_the_extras_that_are_named_are_there() -> None:
     text = (ROOT / "pyproject.toml").read_text()
     for extras in kvproto._EXTRAS.values():

@@ -64,6 +64,7 @@ def test_timers_may_be_as_close_to_each_other_as_is_said() -> None:
     assert close.return_ == Timer(3.0, 1), "one call lasts as long as what it waits for"
     assert close.named("renew") == Timer(0.5) and close.named("idle") == Timer(100.0, 2)
     assert close.named("welcome") == Timer(3.0, 200)
+    assert Timing(forget=Timer(0.5)).welcome_.tries == 1, "one call makes that up"
 
 
 @pytest.mark.parametrize(("name", "least", "most"), BOUNDS)
