@@ -64,25 +64,19 @@ def hear_of_it(pair: Pair, closed: Endpoint, other: Endpoint, name: tuple[str, i
     return pair.outcomes[name].cause
 
 
-@pytest.mark.parametrize("begin", [only_decode, no_kv, in_flight])
-def test_a_prefill_rank_that_is_closed_ends_its_rooms_at_their_decode_ranks(
-    begin: Callable[[Pair], Room], caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("closed", "begin"), [("P", only_decode), ("P", no_kv), ("P", in_flight), ("D", no_kv), ("D", in_flight)]
+)
+def test_a_rank_that_is_closed_ends_its_rooms_at_the_other_side(
+    closed: str, begin: Callable[[Pair], Room], caplog: pytest.LogCaptureFixture
 ) -> None:
     with Pair(layout(1), layout(1), chunk_tokens=CHUNK_TOKENS) as pair:
-        room, decode = begin(pair), pair.decodes[0]
+        room, ends = begin(pair), (pair.prefills[0], pair.decodes[0])
         caplog.set_level(logging.WARNING, "kvproto.rooms")
-        assert hear_of_it(pair, pair.prefills[0], decode, ("D", 0, room)) is Cause.PREFILL_ABORTED
-        assert not [each for each in caplog.records if each.name == "kvproto.rooms"]
-
-
-@pytest.mark.parametrize("begin", [no_kv, in_flight])
-def test_a_decode_rank_that_is_closed_ends_its_rooms_at_their_prefill_ranks(
-    begin: Callable[[Pair], Room], caplog: pytest.LogCaptureFixture
-) -> None:
-    with Pair(layout(1), layout(1), chunk_tokens=CHUNK_TOKENS) as pair:
-        room, prefill = begin(pair), pair.prefills[0]
-        caplog.set_level(logging.WARNING, "kvproto.rooms")
-        assert hear_of_it(pair, pair.decodes[0], prefill, ("P", 0, room)) is Cause.DECODE_ABORTED
+        if closed == "P":
+            assert hear_of_it(pair, *ends, ("D", 0, room)) is Cause.PREFILL_ABORTED
+        else:
+            assert hear_of_it(pair, *ends[::-1], ("P", 0, room)) is Cause.DECODE_ABORTED
         assert not [each for each in caplog.records if each.name == "kvproto.rooms"]
 
 

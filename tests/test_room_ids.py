@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from itertools import product
+from typing import TypeVar
 
 import pytest
 import torch
@@ -28,6 +29,7 @@ from kvproto.verify.testing.pools import noise, tokens_of
 CHUNK_TOKENS, TOKENS, PAGES, PATIENCE_S = 8, 24, 16, 10.0
 SETTINGS = Settings(ring_bytes=1 << 16, slot_bytes=1 << 12)
 ROOM = Room(7)
+E = TypeVar("E", PrefillEndpoint, DecodeEndpoint)
 
 
 class Fleet:
@@ -36,32 +38,18 @@ class Fleet:
     def __init__(self, ends: ExitStack) -> None:
         fabric, self.held = Fabric(auto=True), layout(1)
         self.prefills, self.decodes = dict[int, PrefillEndpoint](), dict[int, DecodeEndpoint]()
+
+        def made(kind: type[E], group: int) -> E:
+            endpoint = kind(
+                self.held, 0, noise(self.held, 0, PAGES, group), MemoryTransport(fabric), chunk_tokens=CHUNK_TOKENS,
+                group=group, settings=SETTINGS,
+            )  # fmt: skip
+            return ends.enter_context(endpoint)
+
         for group in (1, 2):
-            pool = noise(self.held, 0, PAGES, group)
-            self.prefills[group] = ends.enter_context(
-                PrefillEndpoint(
-                    self.held,
-                    0,
-                    pool,
-                    MemoryTransport(fabric),
-                    chunk_tokens=CHUNK_TOKENS,
-                    group=group,
-                    settings=SETTINGS,
-                )
-            )
+            self.prefills[group] = made(PrefillEndpoint, group)
         for group in (11, 12):
-            pool = noise(self.held, 0, PAGES, group)
-            self.decodes[group] = ends.enter_context(
-                DecodeEndpoint(
-                    self.held,
-                    0,
-                    pool,
-                    MemoryTransport(fabric),
-                    chunk_tokens=CHUNK_TOKENS,
-                    group=group,
-                    settings=SETTINGS,
-                )
-            )
+            self.decodes[group] = made(DecodeEndpoint, group)
         self.outcomes: dict[int, list[Outcome]] = defaultdict(list)
         for decode, (group, prefill) in product(self.decodes.values(), self.prefills.items()):
             decode.connect(self.held, [prefill.address], group=group)
