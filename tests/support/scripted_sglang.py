@@ -33,6 +33,7 @@ from kvproto.adapters.sglang.pools import Instance
 from kvproto.adapters.sglang.receiver import Receiver
 from kvproto.adapters.sglang.sender import Sender
 from kvproto.adapters.sglang.windows import Window
+from kvproto.io.clock import SteadyClock
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.layout.sharding import units_at
@@ -46,6 +47,8 @@ SEGMENTS = {
     "one group": (("x", 8, 4), ("B", 1, 6), ("C", 1, 6)), "kda": (("q", 8, 4), ("k", 8, 4), ("v", 8, 4)),
 }  # fmt: skip
 HEADS, MATRIX = 8, 10
+#: seconds that one turn of both schedulers may count for, and that stages wait for each other when they are made
+TURN_S, MEET_S = 0.02, 120.0
 FAILED, BOOTSTRAPPING, WAITING, TRANSFERRING, SUCCESS = range(5)
 
 
@@ -80,7 +83,7 @@ class StageWords:
 
         def exchange(word: Any) -> list[Any]:
             self.words[place][stage] = word
-            self.barriers[place].wait(20.0)
+            self.barriers[place].wait(MEET_S)
             return [self.words[place][at] for at in range(self.stages)]
 
         board = Board(self.boards[place], stage, self.stages)
@@ -542,14 +545,18 @@ class Stage:
             self.decode.add(Request(room, tokens, prefix))
 
     def run(self, *, seconds: float = 20.0, until: Any = None) -> None:
-        """Both schedulers, until nothing is under way (or as the caller says)."""
-        end = time.monotonic() + seconds
+        """Both schedulers, until nothing is under way (or as the caller says).
+
+        A turn counts for `TURN_S` at most: a machine that gives this process no turns is no room that hangs.
+        """
+        clock = SteadyClock(TURN_S)
+        end = clock.now() + seconds
         done = until or (lambda: not self.prefill.live and not self.decode.live)
         while not done():
             self.prefill.turn()
             self.decode.turn()
             live = [(r.room, r.at) for side in (self.prefill, self.decode) for r in side.live]
-            assert time.monotonic() < end, f"not over after {seconds} s: {live}"
+            assert clock.now() < end, f"not over after {seconds} s: {live}"
             time.sleep(1e-4)
 
     def idle(self) -> None:
