@@ -19,6 +19,8 @@ from kvproto.room import Room
 from kvproto.verify.testing.pair import Pair
 
 TOKENS, HOME = 12, kvproto.__path__[0]
+#: lines of a call that are interrupted one by one; behind them each so many
+FIRST, STRIDE = 40, 17
 CALLS = ["announce", "open announced", "open", "share", "open prefill", "first pages", "last pages", "withdraw"]
 
 
@@ -94,3 +96,13 @@ def test_the_room_ends_well_whichever_line_is_interrupted(pair: Pair, which: str
     assert {outcome.cause for outcome in pair.outcomes.values()} == {Cause.NONE}
     pair.check(*rooms)
     pair.rest()
+
+
+def test_an_endpoint_is_closed_whichever_line_of_its_close_is_interrupted(pair: Pair) -> None:
+    line, struck = 0, True
+    while struck:
+        line += 1 if line < FIRST else STRIDE
+        endpoint = pair.make_decode(0)
+        struck = interrupted(line, endpoint.close)
+        assert endpoint.closed, f"line {line}"
+    assert line > 30

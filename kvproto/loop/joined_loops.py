@@ -99,17 +99,11 @@ class JoinedLoops(LoopThread):
             each.ended()
             each.broke(error)
 
-    def close(self) -> None:
-        """Stop, and release what all loops have; idempotent.
-
-        EndpointError: all of it was tried, and something failed.
-        """
-        if self._closing:
-            return
-        for name, each in zip(self._names, self._loops, strict=True):
-            self.helpers += _named(name, each.helpers)
-            self.farewells += _named(name, each.farewells)
-        super().close()
+    def first_steps(self) -> list[Step]:
+        pairs = [*zip(self._names, self._loops, strict=True)]
+        helpers = [step for name, each in pairs for step in _named(name, each.helpers)]
+        farewells = [step for name, each in pairs for step in _named(name, each.farewells)]
+        return [*helpers, *super().first_steps(), *farewells]
 
     def last_steps(self) -> list[Step]:
         pairs = zip(self._names, self._loops, strict=True)

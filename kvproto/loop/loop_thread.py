@@ -170,16 +170,19 @@ class LoopThread:
 
         EndpointError: all of it was tried, and something failed.
         """
-        if self._closing:
-            return
-        self._closing = True
-        with HeldSignals():
-            first: list[Step] = [*self.helpers, ("its thread", self.stop), ("its owner", self.adopt)]
-            failed = run_all([*first, *self.farewells, *self.last_steps()])
-        self._owner = None  # so that a thread that still polls gets EndpointError: it is closed
-        raise_exit(failed)
-        if failed:
-            raise EndpointError(f"it is closed, but not all went well: {failures(failed)}")
+        with HeldSignals():  # an interrupt once it counts as closed would leave a second `close` nothing to do
+            if self._closing:
+                return
+            self._closing = True
+            failed = run_all([*self.first_steps(), *self.last_steps()])
+            self._owner = None  # so that a thread that still polls gets EndpointError: it is closed
+            raise_exit(failed)
+            if failed:
+                raise EndpointError(f"it is closed, but not all went well: {failures(failed)}")
+
+    def first_steps(self) -> list[Step]:
+        """List the steps of `close` up to the last messages, which are sent while everything works."""
+        return [*self.helpers, ("its thread", self.stop), ("its owner", self.adopt), *self.farewells]
 
     def last_steps(self) -> list[Step]:
         """List the steps of `close` after which nothing can be called any more."""
