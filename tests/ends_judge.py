@@ -154,24 +154,28 @@ class Move:
     def run(self, kernels: Kernels) -> int:
         """Move every chunk; return the bytes of all parts."""
         (tokens, prefix), plan, moved = self.room, self.plan, 0
-        for k in range(chunks(tokens, prefix, plan.chunk_tokens, self.groups, plan.state_groups)):
-            cut = cut_at(k, tokens, prefix, plan.chunk_tokens, self.groups, plan.state_groups)
+        for k in range(chunks(tokens, prefix, *self.cuts)):
+            cut = cut_at(k, tokens, prefix, *self.cuts)
             for reader, (pool, entry) in enumerate(zip(self.pools[1], self.entries[1], strict=True)):
                 region, parts, end = torch.zeros(plan.grant_bytes(reader, cut), dtype=torch.uint8), [], 0
-                for share in plan.of(cut).writers(reader):
-                    part = plan.part(share.writer, reader, cut)
+                for writer in plan.fan_in(reader, cut):
+                    part = plan.part(writer, reader, cut)
                     assert part.offset >= end and part.offset % 256 == 0 and part.nbytes > 0
                     end = part.offset + part.nbytes
-                    slot = torch.zeros(self.slot_bytes(share.writer), dtype=torch.uint8)
-                    mine, its = self.pools[0][share.writer], self.entries[0][share.writer]
-                    whole = [(part.share, 0, part.nbytes)]
-                    bind_chunk(kernels, "gather", mine, its, cut, whole, Parts(slot))(None, None)
+                    slot = torch.zeros(self.slot_bytes(writer), dtype=torch.uint8)
+                    mine, its = self.pools[0][writer], self.entries[0][writer]
+                    bind_chunk(kernels, "gather", mine, its, cut, [(part, 0)], Parts(slot))(None, None)
                     region[part.offset : end] = slot[: part.nbytes]
-                    parts.append((part.share, part.offset, part.nbytes))
+                    parts.append((part, part.offset))
                     moved += part.nbytes
                 if parts:
                     bind_chunk(kernels, "scatter", pool, entry, cut, parts, Parts(region))(None, None)
         return moved
+
+    @property
+    def cuts(self) -> tuple[int, int, int, int]:
+        """Chunk tokens, layer groups, groups of the state, and tokens of a joint chunk."""
+        return self.plan.chunk_tokens, self.groups, self.plan.state_groups, self.plan.joint_tokens
 
     def slot_bytes(self, writer: int) -> int:
         return self.plan.prefill.slot_bytes(writer, self.plan.chunk_tokens)

@@ -85,7 +85,7 @@ def test_all_that_travels_at_the_end_is_one_chunk_with_a_block_a_cache() -> None
     # by name: eleven tokens on four layers, three on three, a row of state on three
     long, short, state = 4 * 11 * 4 * 28, 3 * 3 * 18, 3 * (4 * 12 + 6 + 4 * 64)
     assert (long % 16, short % 16) == (0, 2)
-    part = move.plan.part(0, 0, move.plan.whole_state[0])
+    part = move.plan.part(0, 0, cut.Cut(11, 0, state=True))
     assert move.plan.state_groups == 1 and part.nbytes == long + short + 14 + state
     assert move.slot_bytes(0) >= part.nbytes
 
@@ -165,3 +165,16 @@ def test_what_travels_at_the_end_is_cut_into_the_same_groups() -> None:
     caches = FULL, DRAFT, *(replace(each, groups=3) for each in (STATE, SHORT))
     with pytest.raises(LayoutError, match="3 groups of state, and the smallest share has 2 layers"):
         Plan(of(*caches, pp=2), of(*caches), 8)
+
+
+def test_bytes_of_kv_leave_out_what_aligns_one_cache_behind_another() -> None:
+    row, slot, window, layers = 3, 7, 5, 2
+    caches = [
+        Cache("base", (CachePart("rows", 1, row),)),
+        Cache("local", (CachePart("rows", 1, row),), travels="window", window=window),
+        Cache("state", (CachePart("rows", 1, slot),), travels="end"),
+    ]
+    layout = Layout.of_caches(caches, layers=layers, page_size=4, tp=1)
+    plan, end = Plan(layout, layout, 8), cut.Cut(10, 0, state=True)
+    (share,) = plan.of(end).writers(0)
+    assert plan.kv_bytes(share, end) == layers * (window * row + slot) < plan.part_bytes(share, end)

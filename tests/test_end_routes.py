@@ -144,7 +144,7 @@ def test_a_room_with_several_tables_of_a_cache_has_its_end_staged() -> None:
         (peer, *_) = rank.peers.values()
         told = why_end_staged(both.plan, at_end(both).share(0, 0), rank.placement, peer.placement)
         assert told == "the pool of the prefill rank is closed: a room has its long in 3 slots or tables"
-        assert ways(both)[0]["writes"] == 2 * 3, "two of tokens and one of the end, to each decode rank"
+        assert ways(both)[0]["writes"] == 2 * 2, "one of tokens and a joint one, to each decode rank"
 
 
 class MixedPair(states.StatePair):
@@ -218,11 +218,12 @@ def test_a_part_at_the_end_that_has_no_way_names_the_side_that_is_closed() -> No
     pair = states.sides(states.FULL, states.state(0, 2), tp=(1, 1))
     with StatePair(*pair, chunk_tokens=8, digests=False) as both:
         data: Any = inside(both.prefills[0]).data
-        ((link, peer),), (share,) = data.link_peer.items(), at_end(both).shares
+        ((link, peer),) = data.link_peer.items()
         data.rank.peers[link].placement, data.entries[5] = Placement((), (), "shut"), None
-        effect = do.PreparePages(5, 1, 0, Target(link, 7, Cut(8, 0, state=True)), b"")
+        cut = Cut(8, 0, state=True)
+        effect = do.PreparePages(5, 1, 0, Target(link, 7, cut, both.plan.part(0, 0, cut)), b"")
         with pytest.raises(NoRouteError, match="the pool of the decode rank is closed: shut: give it a larger ring"):
-            data._batches(effect, peer, share)
+            data._batches(effect, peer)
         del data.entries[5]
 
 
@@ -349,6 +350,7 @@ def test_what_travels_at_the_end_is_estimated_by_the_routes_that_are_open(monkey
         to.estimates.clear()
         assert rank.end_estimate(room.key, 0) is rank.end_estimate(room.key, 0) and len(asked) == 1
         (share,) = at_end(both).shares
+        largest = both.plan.part(0, 0, both.plan.whole_state[0]).nbytes
         groups, nbytes = both.plan.state_groups, both.plan.part_bytes(share, Cut(0, 0, state=True))
         usual, closed = rank.settings, replace(placement_of(both.prefills[0]), ends=())
         assert asked.pop() == (rank.costs, nbytes, True, groups, True, True, False, 1.0)
@@ -356,7 +358,7 @@ def test_what_travels_at_the_end_is_estimated_by_the_routes_that_are_open(monkey
             (replace(usual, route="staged"), rank.placement, False, (False, groups, True, False, False, 1.0)),
             (replace(usual, route="pages"), rank.placement, True, (True, groups, False, True, True, 3.0)),
             (replace(usual, slot_bytes=nbytes - 1), rank.placement, False, (True, groups, False, True, False, 1.0)),
-            (replace(usual, slot_bytes=nbytes), closed, False, (False, groups, True, False, False, 1.0)),
+            (replace(usual, slot_bytes=largest), closed, False, (False, groups, True, False, False, 1.0)),
         ):
             to.estimates.clear()
             to.mapped, to.costs = mapped, Costs() if mapped else None
@@ -366,7 +368,7 @@ def test_what_travels_at_the_end_is_estimated_by_the_routes_that_are_open(monkey
                 rank.end_estimate(room.key, 0)
             assert asked.pop() == (to.costs or rank.costs, nbytes, *ways)
             few = settings.slot_bytes == nbytes - 1
-            told = f"a part of {nbytes} bytes of state or window fits no slot of {nbytes - 1} (Settings.slot_bytes)"
+            told = f"a part of {largest} bytes of state or window fits no slot of {nbytes - 1} (Settings.slot_bytes)"
             assert rank._no_slot(both.plan, 0) == told * few
         assert rank.end_estimate(room.key, 7) == prefill_links.STAGED_ONLY, "no such rank is linked"
         monkeypatch.setattr(rank, "settings", usual)

@@ -113,7 +113,7 @@ def test_pages_are_read_by_the_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = HostEngine([PageRun(near.ctypes.data, far.ctypes.data, 16, 16, 16)])
     part = MappedPart(cast("Any", None), (), 9, 1, {}, engine)
     entry = cast("Any", SimpleNamespace(pages=np.array([5, 2, 7], np.int64), table=None))
-    launch = part.bind(entry, np.array([6, 1, 8], "<u4").tobytes(), 0, 3, cast("Any", None), cast("Any", None))
+    launch = part.bind(entry, (np.array([6, 1, 8], "<u4").tobytes(), b""), 0, 3, cast("Any", None), cast("Any", None))
     entry.pages[:] = 8, 1, 6  # others come before the launch
     assert launch(None, None).done()
     assert far[:, 0].tolist() == [0, 2, 0, 0, 0, 0, 9, 0, 7]
@@ -145,7 +145,7 @@ def test_whole_pages_of_so_many_bytes_always_go_by_engines(
     entry = cast("Any", SimpleNamespace(pages=np.array([5, 2, 7, 1]), table="table"))
     streams = cast("Any", SimpleNamespace(place_peer=lambda pages: pages))
     there = np.array([6, 1, 8], "<u4").tobytes()
-    launch = part.bind(entry, there, 1, 3, streams, cast("Any", None))
+    launch = part.bind(entry, (there, b""), 1, 3, streams, cast("Any", None))
     assert isinstance(launch, EngineLaunch) and list(launch.near) == [2, 7, 1]
     assert launch.whole is (None if always else kernel) and launch.chosen is always
     assert kernel.bound == ([] if always else [("table", there, 1, 3)])
@@ -176,7 +176,7 @@ def test_ends_of_pages_go_by_the_kernel_with_the_pages_that_they_are_in(
     streams = cast("Any", SimpleNamespace(place_peer=place))
     part = MappedPart(cast("Any", SimpleNamespace(bind=bind)), (), 9, 4, {}, HostEngine([PageRun(0, 0, 16, 16, 16)]))
     entry = cast("Any", SimpleNamespace(pages=here, table="table"))
-    launch = part.bind(entry, given.tobytes(), first, tokens, streams, cast("Any", None))
+    launch = part.bind(entry, (given.tobytes(), b""), first, tokens, streams, cast("Any", None))
     assert isinstance(launch, EngineLaunch) and launch.whole is None
     assert not bound and sent == [given.tobytes()] * placed  # what is left of pages is bound when it is launched
     for edge in launch.edges:
@@ -204,7 +204,7 @@ def test_tokens_of_no_whole_page_go_by_the_kernel_alone() -> None:
     part = MappedPart(kernel, (), 9, 4, {}, HostEngine([PageRun(0, 0, 16, 16, 16)]))
     entry = cast("Any", SimpleNamespace(pages=np.array([5, 2]), table="table"))
     streams = cast("Any", SimpleNamespace(place_peer=lambda pages: pages))
-    launch: Any = part.bind(entry, np.array([6, 1], "<u4").tobytes(), 1, 6, streams, cast("Any", None))
+    launch: Any = part.bind(entry, (np.array([6, 1], "<u4").tobytes(), b""), 1, 6, streams, cast("Any", None))
     assert launch is kernel
     assert [cell for _, _, *cell in kernel.bound] == [[1, 6]]
 
@@ -221,7 +221,7 @@ def test_a_peer_s_page_numbers_keep_more_than_sixteen_bits(monkeypatch: pytest.M
     engine, there = HostEngine([PageRun(0, 0, 16, 16, 16)]), [69_999, 3, 65_540]
     part = MappedPart(cast("Any", None), (), 70_000, 1, {}, engine)
     entry = cast("Any", SimpleNamespace(pages=np.array([65_537, 66_000, 2]), table=None))
-    launch = part.bind(entry, np.array(there, "<u4").tobytes(), 0, 3, cast("Any", None), cast("Any", None))
+    launch = part.bind(entry, (np.array(there, "<u4").tobytes(), b""), 0, 3, cast("Any", None), cast("Any", None))
     assert isinstance(launch, EngineLaunch)
     assert (launch.far.tolist(), list(launch.near), launch.edges) == (there, [65_537, 66_000, 2], ())
     with pytest.raises(UsageError, match="page 70000 of a peer whose regions hold 70000"):

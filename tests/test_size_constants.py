@@ -145,7 +145,7 @@ BOUNDS: dict[str, tuple[int, int, str]] = {
     "layout.caches.WIDEST": (8, 32, "bytes of the widest element"),
     "layout.placement.MAX_PLANES": (1 << 14, 1 << 20, "planes of one rank; a peer makes us compute as many"),
     "layout.plan.PARTS": (512, 1 << 16, "parts that a plan keeps"),
-    "layout.plan.PART_ALIGNMENT": (256, 256, "both sides lay regions out by it"),
+    "layout.sharding.PART_ALIGNMENT": (256, 256, "both sides lay regions out by it"),
     "layout.sharding.DEFAULT_CHUNK_TOKENS": (1024, 1 << 16, "tokens a cell where the prefill side is not chunked"),
     "layout.sharding.MAX_RANKS": (64, 4096, "ranks of a group; a peer makes us compute as many"),
     "loop.event_loop.DEAF": (4, 1024, "passes without descriptors, until it is said"),

@@ -126,8 +126,8 @@ class StatePair(CachePair):
 
 
 def moved(both: StatePair) -> list[Room]:
-    """Move rooms of several chunks, behind a prefix and of a full hit, and judge every byte."""
-    rooms = [both.open(21), both.open(14, prefix=4), both.open(8, prefix=8)]
+    """Move rooms of several chunks, behind a prefix, a full hit and a joint chunk; judge every byte."""
+    rooms = [both.open(21), both.open(14, prefix=4), both.open(8, prefix=8), both.open(7, prefix=4)]
     for room in rooms:
         both.compute(room)
     both.finish(*rooms)
@@ -210,13 +210,34 @@ def test_state_is_cut_into_as_many_chunks_as_its_cache_says() -> None:
             plan = both.plan
             cut = Cut(16, 0, 0, groups, state=True)
             assert plan.state_groups == groups and plan.part(0, 0, cut).nbytes == part
-            assert inside(both.prefills[0]).data.slot_bytes == max(16 * 40, 2 // groups * 340)
+            assert inside(both.prefills[0]).data.slot_bytes == (
+                680 + 4 * 40 + 256 if groups == 1 else 16 * 40
+            ), "with a quarter more than the state of all ranks, in tokens, behind what aligns them"
             room = both.open(16)
             both.compute(room)
             both.finish(room)
             both.check(room)
             # one chunk of tokens, and those of state
             assert sum(inside(each).data.stats["writes"] for each in both.prefills) == 4 * (1 + groups)
+
+
+@pytest.mark.parametrize("route", ["staged", "pages"])
+def test_few_last_tokens_are_one_chunk_with_the_state(route: Any) -> None:
+    """Three tokens are a quarter of the state; a ring that holds no two such chunks gets none."""
+    ours, theirs = sides(FULL, state(0, 2), tp=(4, 1))
+    small, large = replace(SMALL_RING, route=route), replace(SMALL_RING, slot_bytes=1500, route=route)
+    short_ring = replace(SMALL_RING, ring_bytes=1 << 12, route=route)
+    for tokens, prefix, sizes, each in (
+        (3, 0, small, 1), (4, 0, small, 2), (19, 0, small, 3), (7, 4, small, 1), (3, 0, large, 1),
+        (3, 0, short_ring, 2),
+    ):  # fmt: skip
+        with StatePair(ours, theirs, chunk_tokens=8, settings=sizes, digests=route == "staged") as both:
+            room = both.open(tokens, prefix=prefix)
+            both.compute(room)
+            both.finish(room)
+            both.check(room)
+            sent = sum(inside(one).data.stats[way] for one in both.prefills for way in ("writes", "pages", "direct"))
+            assert sent == 4 * each, (tokens, prefix, sizes)
 
 
 def test_more_groups_of_state_than_the_smallest_share_has_layers_are_refused() -> None:

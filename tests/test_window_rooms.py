@@ -143,11 +143,13 @@ def test_a_window_begins_anywhere_in_a_page(tokens: int) -> None:
 
 
 def test_slots_and_regions_are_for_the_whole_window() -> None:
-    """Two layers of ten tokens of 64 bytes of each head, beside chunks of eight tokens of 40."""
+    """Two layers of ten tokens of 64 bytes of each head, beside chunks of eight of 40; seven may join."""
     with WindowPair(*sides(FULL, LOCAL, tp=(4, 1)), chunk_tokens=8, settings=SMALL_RING) as both:
-        assert inside(both.prefills[0]).data.slot_bytes == 2 * TOKENS * 64
-        assert both.plan.part(0, 0, both.plan.whole_state[0]).nbytes == 2 * TOKENS * 64
-        assert both.plan.grant_bytes(0, both.plan.whole_state[0]) == 4 * 2 * TOKENS * 64
+        window, (last,) = 2 * TOKENS * 64, both.plan.whole_state
+        assert inside(both.prefills[0]).data.slot_bytes == window + 256 + 7 * 40
+        assert both.plan.part(0, 0, last.only(at_end=True)).nbytes == window
+        assert both.plan.part(0, 0, last).nbytes == window + 512
+        assert both.plan.grant_bytes(0, last) == 4 * (window + 512), "280 bytes, aligned"
         room = both.open(7)
         both.finish(room)
         moved = sum(inside(each).data.moved["staged"] for each in both.decodes)

@@ -2,7 +2,7 @@
 
 Tokens of all caches lie in the room's one page table, so a chunk of them is one launch.  What travels at the end has
 a pool, and a table, for each cache.  So a chunk of it is a launch a cache, one after the other on the rank's stream,
-and each moves its cache's block of the staged parts (`kvproto.layout.cut.block_offsets`).
+and each moves its cache's block of the staged parts (`kvproto.layout.cut.block_offsets`).  A joint chunk has both.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from kvproto.data.room_entry import RoomEntry
 from kvproto.data.staging_buffers import Parts
 from kvproto.io.kernels.base import Kernels, Launch, Pool, Side, StagedPart, Ticket
 from kvproto.io.kernels.pool import KernelError
-from kvproto.layout.cut import Cut, block_offsets, in_block
+from kvproto.layout.cut import Cut, Part, block_offsets, in_block
 from kvproto.layout.plan import Share
 
-#: a share, the first byte of its part in the staging buffer, and how many there are
+#: a part, and its first byte in the staging buffer
+Staged = tuple[Part, int]
+#: a share, the first byte of its block in the staging buffer, and how many there are
 Placed = tuple[Share, int, int]
 #: where kernels find rows: their pool, a table of pages, the first row in it and how many there are
 Rows = tuple[Pool, torch.Tensor, int, int]
@@ -69,17 +71,25 @@ class _Tickets:
 
 
 def bind_chunk(
-    kernels: Kernels, side: Side, pool: Pool, entry: RoomEntry, cut: Cut, parts: Sequence[Placed], staged: Parts
+    kernels: Kernels, side: Side, pool: Pool, entry: RoomEntry, cut: Cut, parts: Sequence[Staged], staged: Parts
 ) -> Launch:  # fmt: skip
     """Return the launch that moves these parts of the chunk between the pool and the staging buffer."""
     if not cut.state:
-        return kernels.bind(side, pool, entry.table, cut.first, cut.tokens, _cut(parts, staged))
-    if pool.ends[0].block == (0, len(parts[0][0].pieces)):  # one cache alone: its block is the whole part
-        return kernels.bind(side, *end_rows(pool, entry, 0), _cut(parts, staged))
-    return ChunkLaunch([
-        kernels.bind(side, *end_rows(pool, entry, at), mine)
-        for at, mine in enumerate(_of_ends(pool, entry, parts, staged)) if mine
-    ])  # fmt: skip
+        mine = [(part.share, staged[first, part.nbytes]) for part, first in parts]
+        return kernels.bind(side, pool, entry.table, cut.first, cut.tokens, mine)
+    tokens, ends = list[Placed](), list[Placed]()
+    for part, first in parts:
+        for block in part.blocks(cut):
+            (ends if block.at_end else tokens).append((block.share, first + block.offset, block.nbytes))
+    found = list[Launch]()
+    if tokens:
+        found.append(kernels.bind(side, pool, entry.table, cut.first, cut.tokens, _cut(tokens, staged)))
+    if ends and pool.ends[0].block == (0, len(ends[0][0].pieces)):  # one cache alone: its block is the whole one
+        found.append(kernels.bind(side, *end_rows(pool, entry, 0), _cut(ends, staged)))
+    elif ends:
+        blocks = enumerate(_of_ends(pool, entry, ends, staged))
+        found += [kernels.bind(side, *end_rows(pool, entry, at), mine) for at, mine in blocks if mine]
+    return found[0] if len(found) == 1 else ChunkLaunch(found)
 
 
 def end_rows(pool: Pool, entry: RoomEntry, at: int) -> Rows:

@@ -15,7 +15,7 @@ from operator import attrgetter
 
 import torch
 
-from kvproto.data.chunk_launch import Placed, bind_chunk
+from kvproto.data.chunk_launch import Staged, bind_chunk
 from kvproto.data.device_streams import DeviceStreams, table_failed
 from kvproto.data.end_pages import packed
 from kvproto.data.joint_launches import JointLaunches, LaunchKind
@@ -203,12 +203,14 @@ class DecodeData:
     def _bind(self, effect: do.LaunchScatter, entry: RoomEntry, plan: Plan) -> ReadyLaunch:
         if entry.table is NO_TABLE:
             self.streams.place_all()
-        index, cut, parts, nbytes = self.rank.index, effect.cut, list[Placed](), 0
-        for share in plan.of(cut).writers(index):
-            if effect.writers >> share.writer & 1:
-                part = plan.part(share.writer, index, cut)
-                parts.append((part.share, effect.offset + part.offset, part.nbytes))
-                nbytes += part.nbytes
+        index, cut, parts, nbytes = self.rank.index, effect.cut, list[Staged](), 0
+        for writer in plan.fan_in(index, cut):
+            if effect.writers >> writer & 1:
+                part = plan.part(writer, index, cut)
+                parts.append((part, effect.offset + part.offset))
+                nbytes += part.nbytes if not cut.state else sum(
+                    plan.kv_bytes(block.share, cut.only(at_end=block.at_end)) for block in part.blocks(cut)
+                )  # fmt: skip
         launch = bind_chunk(self.kernels, "scatter", self.pool, entry, cut, parts, self.ring.parts)
         return ReadyLaunch(entry, plan, launch, effect.offset, effect.end, nbytes)
 
@@ -240,17 +242,15 @@ class DecodeData:
         assert entry.carried is not None
         plan, prefix = entry.carried
         cuts = Cut(0, entry.tokens - prefix), *((Cut(entry.tokens, 0, state=True),) if plan.state else ())
-        whole = sum(plan.part_bytes(share, cut) for cut in cuts for share in plan.of(cut).writers(self.rank.index))
+        whole = sum(plan.kv_bytes(share, cut) for cut in cuts for share in plan.of(cut).writers(self.rank.index))
         self.moved["pages"] += whole - entry.staged
 
     def send_pages(self, effect: do.TransmitPages) -> None:
         """Send the page ids of a chunk to the prefill rank that asked for them."""
         entry, layout, cut = self.entries[effect.room], self.rank.layout, effect.cut
-        if cut.state:
-            pages = packed(layout, self.pool, entry)
-        else:
-            size = layout.page_size
-            pages = entry.pages[cut.first // size : -(-cut.end // size)].astype("<u4").tobytes()
+        size = layout.page_size
+        pages = entry.pages[cut.first // size : -(-cut.end // size)].astype("<u4").tobytes() if cut.tokens else b""
+        pages += packed(layout, self.pool, entry) if cut.state else b""
         body = msg.PagesRsp(effect.chunk, pages, effect.asked)
         self.loop.connections.send(effect.link, effect.epoch, effect.room, body)
 

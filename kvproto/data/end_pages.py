@@ -2,7 +2,7 @@
 
 A decode rank answers a request for the pages of a chunk at the end with those of every such cache, by name: for each
 how many there are, and then its slots of state or the pages of its window, as little-endian u32.  The writer takes
-those of the caches that it has a part of.
+those of the caches that it has a part of.  Before them an answer for a joint chunk has the pages of its tokens.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ import numpy as np
 from kvproto.data.room_entry import NO_PAGES, HostPages, RoomEntry
 from kvproto.io.kernels.base import Pool
 from kvproto.io.transports.base import UsageError
+from kvproto.layout.cut import Cut
 from kvproto.layout.sharding import Layout
 
 WORD = 4
+#: a peer's pages of a chunk's tokens, and the packed ones at the end
+FarPages = tuple[bytes, bytes]
 
 
 def packed(layout: Layout, pool: Pool, entry: RoomEntry) -> bytes:
@@ -25,6 +28,12 @@ def packed(layout: Layout, pool: Pool, entry: RoomEntry) -> bytes:
         mine = held.get(end.name, ())
         found += [len(mine), *mine]
     return np.array(found, "<u4").tobytes()
+
+
+def far_pages(pages: bytes, cut: Cut, page_size: int) -> FarPages:
+    """Return both of an answer for this chunk."""
+    size = WORD * (-(-cut.end // page_size) - cut.first // page_size) if cut.tokens else 0
+    return (pages[:size], pages[size:]) if cut.state else (pages, b"")
 
 
 def unpacked(pages: bytes) -> list[bytes]:

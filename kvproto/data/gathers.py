@@ -102,12 +102,10 @@ class Gathers:
     def _bind(self, effect: do.LaunchGather, entry: RoomEntry, part: Part) -> ReadyLaunch:
         if entry.table is NO_TABLE:
             self.staging.streams.place_all()
-        share, nbytes, cut = part.share, part.nbytes, effect.to.cut
-        start = effect.slot * self.slot_bytes
-        parts = ((share, start, nbytes),)
-        launch = bind_chunk(self.kernels, "gather", self.pool, entry, cut, parts, self.staging.parts)
-        depth = self.pool.layers if cut.state else share.src_layer + share.layers
-        return ReadyLaunch(entry, part, launch, start, start + nbytes, nbytes, depth)
+        cut, start = effect.to.cut, effect.slot * self.slot_bytes
+        launch = bind_chunk(self.kernels, "gather", self.pool, entry, cut, ((part, start),), self.staging.parts)
+        depth = self.pool.layers if cut.state else part.share.src_layer + part.share.layers
+        return ReadyLaunch(entry, part, launch, start, start + part.nbytes, part.nbytes, depth)
 
     def _launch(self, effect: do.LaunchGather) -> None:
         try:

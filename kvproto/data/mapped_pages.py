@@ -16,12 +16,13 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from kvproto.data.end_pages import WORD
-from kvproto.data.mapped_parts import Mapped, MappedEnd, MappedPart
+from kvproto.data.mapped_parts import Mapped, MappedEnd, MappedJoint, MappedPart
 from kvproto.io.kernels.base import Kernels, Pool
 from kvproto.io.kernels.crossing import Crossing, Most, Rows, all_of_them
 from kvproto.io.kernels.engine_pages import engine_pages
 from kvproto.io.transports.base import MemoryRegion, PeerId, StaleEndpoint, Transport, TransportError
 from kvproto.layout.byte_runs import forms, planes
+from kvproto.layout.cut import Block
 from kvproto.layout.end_share import end_shares, why_end_staged
 from kvproto.layout.placement import Placement, Strides, dense
 from kvproto.layout.plan import Plan, Share
@@ -40,7 +41,9 @@ class MappedPages:
         """`regions` and `ours`: the pool as the transport has it; `most`: see `Kernels.cross`."""
         self.most = most
         self.transport, self.kernels, self.pool, self.regions, self.ours = transport, kernels, pool, regions, ours
-        self._made: dict[tuple[PeerId, Share, bool], Mapped] = {}
+        self._made: dict[tuple[PeerId, Share, bool], MappedPart | MappedEnd] = {}
+        #: of joint chunks: by peer and both shares, what `_made` has of each
+        self._joint: dict[tuple[PeerId, Share, Share], MappedJoint] = {}
         self._numbers = torch.empty(0, dtype=torch.uint8)
 
     def make(self, peer: PeerId, plan: Plan, parts: Sequence[Share], theirs: Placement | None) -> None:
@@ -80,11 +83,27 @@ class MappedPages:
         """Take another pool, or none: no part that was prepared holds any more."""
         self.pool, self.ours = pool, ours
         self._made.clear()
+        self._joint.clear()
 
-    def get(self, peer: PeerId, part: Share, *, state: bool = False) -> Mapped | None:
+    def get(self, peer: PeerId, part: Share, *, state: bool = False) -> MappedPart | MappedEnd | None:
         """Return the prepared part, at the end if `state`; None: the transport's own writes carry it."""
         made = self._made.get((peer, part, state))
         return made if made is not None and made.maps is self.transport.maps(peer) else None
+
+    def of(self, peer: PeerId, blocks: Sequence[Block]) -> Mapped | None:
+        """Return the prepared part of these blocks, which may be two of a joint chunk; None: as `get`."""
+        found = [self.get(peer, block.share, state=block.at_end) for block in blocks]
+        if len(found) == 1:
+            return found[0]
+        tokens, at_end = found
+        if not (isinstance(tokens, MappedPart) and isinstance(at_end, MappedEnd)):
+            return None
+        key = peer, blocks[0].share, blocks[1].share
+        known = self._joint.get(key)
+        if known is None or known.tokens is not tokens or known.at_end is not at_end:
+            sources = dict.fromkeys((*tokens.sources, *at_end.sources))
+            known = self._joint[key] = MappedJoint(tokens, at_end, tuple(sources), tokens.maps)
+        return known
 
     def still(self, peer: PeerId, part: Mapped) -> None:
         """StaleEndpoint: the peer's memory is not where it was when the part was made."""
@@ -94,6 +113,8 @@ class MappedPages:
     def forget(self, peer: PeerId) -> None:
         for key in [key for key in list(self._made) if key[0] == peer]:
             del self._made[key]
+        for both in [both for both in list(self._joint) if both[0] == peer]:
+            del self._joint[both]
 
     def _make(
         self, peer: PeerId, plan: Plan, part: Share, ours: Placement, theirs: Placement, maps: Mapping[int, int],

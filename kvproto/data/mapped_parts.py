@@ -25,7 +25,7 @@ import torch
 
 from kvproto.data.chunk_launch import ChunkLaunch, end_rows
 from kvproto.data.device_streams import DeviceStreams
-from kvproto.data.end_pages import WORD, of_cache, unpacked
+from kvproto.data.end_pages import WORD, FarPages, of_cache, unpacked
 from kvproto.data.room_entry import FEW, RoomEntry
 from kvproto.io.kernels.base import Launch, Pool
 from kvproto.io.kernels.crossing import Most, PagesCopy, all_of_them
@@ -66,13 +66,13 @@ class MappedPart:
             raise UsageError(f"page {most} of a peer whose regions hold {self.pages}")
 
     def bind(
-        self, entry: RoomEntry, theirs: bytes, first: int, tokens: int, streams: DeviceStreams, _pool: Pool
+        self, entry: RoomEntry, far: FarPages, first: int, tokens: int, streams: DeviceStreams, _pool: Pool
     ) -> Launch:  # fmt: skip
         """Return the copy of these tokens, to be launched on `streams.next_store()`.
 
         The page numbers that a kernel reads are copied to the device now.  UsageError: as `check`.
         """
-        return self.bind_rows(entry.table, entry.pages[first // self.page_size :], theirs, first, tokens, streams)
+        return self.bind_rows(entry.table, entry.pages[first // self.page_size :], far[0], first, tokens, streams)
 
     def bind_rows(
         self, table: torch.Tensor, near: NearPages, theirs: bytes, first: int, tokens: int, streams: DeviceStreams
@@ -122,18 +122,35 @@ class MappedEnd:
     maps: Mapping[int, int]
 
     def bind(
-        self, entry: RoomEntry, theirs: bytes, _first: int, _tokens: int, streams: DeviceStreams, pool: Pool
+        self, entry: RoomEntry, far: FarPages, _first: int, _tokens: int, streams: DeviceStreams, pool: Pool
     ) -> Launch:  # fmt: skip
         """As `MappedPart.bind`: every row that the room has at the end."""
-        launches, pages = list[Launch](), unpacked(theirs)
+        launches, pages = list[Launch](), unpacked(far[1])
         for here, there, part in self.parts:
             _, table, first, rows = end_rows(pool, entry, here)
-            near, far = entry.ends[here], of_cache(pages, there)
-            launches.append(part.bind_rows(table, near, far, first, rows, streams))
+            launches.append(part.bind_rows(table, entry.ends[here], of_cache(pages, there), first, rows, streams))
         return launches[0] if len(launches) == 1 else ChunkLaunch(launches)
 
 
-Mapped = MappedPart | MappedEnd
+@dataclass(frozen=True, slots=True)
+class MappedJoint:
+    """A part of a joint chunk: of its tokens, and of what travels at the end."""
+
+    tokens: MappedPart
+    at_end: MappedEnd
+    sources: tuple[int, ...]
+    maps: Mapping[int, int]
+
+    def bind(
+        self, entry: RoomEntry, far: FarPages, first: int, tokens: int, streams: DeviceStreams, pool: Pool
+    ) -> Launch:  # fmt: skip
+        """As `MappedPart.bind`: one after the other."""
+        return ChunkLaunch([
+            part.bind(entry, far, first, tokens, streams, pool) for part in (self.tokens, self.at_end)
+        ])  # fmt: skip
+
+
+Mapped = MappedPart | MappedEnd | MappedJoint
 
 
 class EngineLaunch(msgspec.Struct, frozen=True):

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from kvproto.data.device_streams import DeviceStreams, table_failed
+from kvproto.data.end_pages import FarPages, far_pages
 from kvproto.data.gathers import Gathers
 from kvproto.data.mapped_pages import MappedPages
 from kvproto.data.mapped_parts import EngineLaunch, Mapped
@@ -31,7 +32,6 @@ from kvproto.io.kernels.digesting import DigestingKernels
 from kvproto.io.transports.base import Busy, Completed, Failed, PeerId, PeerLost, Transport, TransportError
 from kvproto.layout.end_share import end_shares, why_end_staged
 from kvproto.layout.placement import closed_between
-from kvproto.layout.plan import Share
 from kvproto.loop.rank_loop import Loop
 from kvproto.protocol import effects as do
 from kvproto.protocol.messages import PagesRsp, StgNotify
@@ -190,14 +190,16 @@ class PrefillData(PrefillWires):
             self.writes.unmade(key, TransportError(NOT_CONNECTED))
             return
         try:
-            cut, part = effect.to.cut, effect.to.part.share
-            depth = self.gathers.pool.layers if cut.state else part.src_layer + part.layers
+            cut, part = effect.to.cut, effect.to.part
+            depth = self.gathers.pool.layers if cut.state else part.share.src_layer + part.share.layers
             after = self.entries[effect.room].after(cut.end, depth)
-            mapped = self.mapped.get(peer, part, state=cut.state)
+            mapped = self.mapped.of(peer, part.blocks(cut))
             made: deque[Batch] = deque()
-            made += self._batches(effect, peer, part) if mapped is None else (self._store(effect, peer, mapped),)
+            made += self._batches(effect, peer) if mapped is None else (self._store(effect, peer, mapped),)
             if self._digests:
-                self.entries[effect.room].by_pages.append((cut.first, cut.tokens, part))
+                self.entries[effect.room].by_pages.extend(
+                    (cut.first, cut.tokens, block.share) for block in part.blocks(cut) if not block.at_end
+                )
         except BaseException as error:  # noqa: BLE001  # as above
             self.writes.unmade(key, error)
             return
@@ -212,14 +214,15 @@ class PrefillData(PrefillWires):
     def _mapped(self, effect: do.PreparePages) -> Mapped | None:
         """Return the kernel's copy of this part into the peer's pages; None: it is not mapped."""
         to = self.link_peer.get(effect.to.link)
-        return None if to is None else self.mapped.get(to, effect.to.part.share, state=effect.to.cut.state)
+        return None if to is None else self.mapped.of(to, effect.to.part.blocks(effect.to.cut))
 
     def _bind(self, effect: do.PreparePages, entry: RoomEntry, mapped: Mapped) -> ReadyLaunch:
         if entry.table is NO_TABLE:
             self.streams.place_all()
         cut = effect.to.cut
-        launch = mapped.bind(entry, effect.pages, cut.first, cut.tokens, self.streams, self.gathers.pool)
-        return ReadyLaunch(entry, mapped, launch, 0, 0, effect.to.part.nbytes)
+        pages = self._far(effect)
+        launch = mapped.bind(entry, pages, cut.first, cut.tokens, self.streams, self.gathers.pool)
+        return ReadyLaunch(entry, mapped, launch, 0, 0, sum(block.nbytes for block in effect.to.part.blocks(cut)))
 
     def _store(self, effect: do.PreparePages, peer: PeerId, mapped: Mapped) -> KernelBatch:
         entry = self.entries[effect.room]
@@ -234,20 +237,29 @@ class PrefillData(PrefillWires):
 
         return KernelBatch(launch, mapped.sources, made.nbytes)
 
-    def _batches(self, effect: do.PreparePages, peer: PeerId, part: Share) -> deque[PageBatch]:
-        link, to = effect.to.link, self.rank.peers[effect.to.link]
-        plan, target, entry = to.plan, to.placement, self.entries[effect.room]
+    def _far(self, effect: do.PreparePages) -> FarPages:
+        """Return the peer's pages of the chunk's tokens, and of what travels at the end."""
+        plan = self.rank.peers[effect.to.link].plan
         assert plan is not None
-        ours, cut = self.memory.placement, effect.to.cut
-        if closed := why_end_staged(plan, part, ours, target) if cut.state else closed_between(ours, target):
-            remedy = "give it a larger ring, more slots or a longer lease"
-            raise NoRouteError(f"this part was not staged, and {closed}: {remedy}")
-        if cut.state:
-            ends = end_shares(plan, part, ours, target)
-            made, direct = self.page_writes.end_batches(link, peer, ends, self.gathers.pool, entry, effect.pages), False
-        else:
-            theirs, direct = page_ids(effect.pages), plan.direct(part, ours, target)
-            made = self.page_writes.batches(link, peer, plan, part, target, entry.pages, theirs, cut)
+        return far_pages(effect.pages, effect.to.cut, plan.decode.page_size)
+
+    def _batches(self, effect: do.PreparePages, peer: PeerId) -> deque[PageBatch]:
+        link, to = effect.to.link, self.rank.peers[effect.to.link]
+        plan, target, entry, ours = to.plan, to.placement, self.entries[effect.room], self.memory.placement
+        assert plan is not None
+        made, direct, cut, (theirs, last) = deque[PageBatch](), False, effect.to.cut, self._far(effect)
+        for block in effect.to.part.blocks(cut):
+            part = block.share
+            closed = why_end_staged(plan, part, ours, target) if block.at_end else closed_between(ours, target)
+            if closed:
+                remedy = "give it a larger ring, more slots or a longer lease"
+                raise NoRouteError(f"this part was not staged, and {closed}: {remedy}")
+            if block.at_end:
+                ends = end_shares(plan, part, ours, target)
+                made += self.page_writes.end_batches(link, peer, ends, self.gathers.pool, entry, last)
+            else:
+                direct, pages, only = plan.direct(part, ours, target), page_ids(theirs), cut.only(at_end=False)
+                made += self.page_writes.batches(link, peer, plan, part, target, entry.pages, pages, only)
         self._counts["direct" if direct else "pages"] += 1
         return made
 

@@ -19,7 +19,7 @@ from kvproto.errors import ArgumentError
 from kvproto.fsm.codec import UNREADABLE
 from kvproto.layout.agreement import agree
 from kvproto.layout.sharding import Layout, LayoutError
-from kvproto.protocol.room_chunks import cells
+from kvproto.protocol.room_chunks import cells, joined
 from kvproto.room import Room
 
 #: characters of an encoded point, and of encoded digests: of some 100,000 layers and heads
@@ -84,7 +84,7 @@ class Resumption(msgspec.Struct, frozen=True):
 def point_of(room: Room, value: Any) -> ResumePoint:
     """Return the resume point of a room from its value on a decode rank, which knows its tokens."""
     done = value.work.done if value.work is not None else 0
-    whole, groups = cells(value), value.terms.layer_groups
+    whole, groups = cells(value) + joined(value), value.terms.layer_groups
     # Chunks from the first one on: one behind a hole is sent again. Those behind the cells are of state and windows.
     placed = min((~done & done + 1).bit_length() - 1, whole) if value.terms.writes else whole
     upto = min(value.tokens, value.prefix + placed // groups * value.terms.chunk_tokens)

@@ -18,6 +18,9 @@ room ends, so it may leave when all of the room's tokens are computed.  The last
 model's state and windows together: their layers are cut as those of one cache.  A part of such a chunk has a block for
 each cache (`block_offsets`), because each has another number of rows.
 
+Where both sides' layouts say so (`Layout.joint`) and the last cell is short (`Layout.joint_tokens`), its tokens and the
+state are one chunk, a *joint* one: each writer's part has a block of either.  Rooms of several layer groups have none.
+
 A send derives its cut once, when it opens.  Rows, effects and handlers pass the cut on, and none of them computes
 tokens, shares or offsets again.
 """
@@ -43,7 +46,7 @@ class Cut(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     tokens: int
     group: int = 0
     groups: int = 1
-    #: it has the state, or the window, after the room's last token, which is `first`, and no tokens of its own
+    #: it has the state, or the window, after its end, which is the room's; a joint one has tokens, too
     state: bool = False
 
     @property
@@ -51,9 +54,25 @@ class Cut(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
         """The first token behind it."""
         return self.first + self.tokens
 
+    def only(self, *, at_end: bool) -> Cut:
+        """Return what is of the end of a joint chunk, or of its tokens; any other chunk itself."""
+        if not (self.state and self.tokens):
+            return self
+        return Cut(self.end, 0, state=True) if at_end else Cut(self.first, self.tokens)
+
     def of_end(self, tokens: int) -> Cut:
         """A chunk of what travels at the end as its own plan counts it: after so many tokens."""
         return Cut(0, tokens, self.group, self.groups)
+
+
+class Block(msgspec.Struct, frozen=True, gc=False):
+    """A part's bytes of tokens, or of what travels at the end."""
+
+    share: Share
+    #: bytes from the part's start
+    offset: int
+    nbytes: int
+    at_end: bool
 
 
 class Part(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
@@ -63,6 +82,12 @@ class Part(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     #: bytes from the region's start
     offset: int
     nbytes: int
+    #: of a joint chunk: what it has of either
+    joint: tuple[Block, ...] = ()
+
+    def blocks(self, cut: Cut) -> tuple[Block, ...]:
+        """Return what it has in this chunk, by table: of tokens, and of what travels at the end."""
+        return self.joint or (Block(self.share, 0, self.nbytes, cut.state),)
 
 
 #: of an aux row, which has no bytes of the pool
@@ -70,26 +95,38 @@ NO_CUT = Cut(0, 0)
 NO_PART = Part(Share(0, 0, 0, 0, 0, 0, 0, 0), 0, 0)
 
 
-def chunks(tokens: int, prefix: int, chunk_tokens: int, groups: int = 1, state_groups: int = 0) -> int:
-    """The number of chunks of a room of `tokens` tokens of which the first `prefix` need no transfer."""
+def chunks(
+    tokens: int, prefix: int, chunk_tokens: int, groups: int = 1, state_groups: int = 0, joint: int = 0
+) -> int:  # fmt: skip
+    """The number of chunks of a room of `tokens` tokens of which the first `prefix` need no transfer.
+
+    Up to `joint` last tokens are one chunk with the state.
+    """
     if chunk_tokens < 1:
         raise LayoutError(
             "chunk-tokens-not-positive", f"chunk_tokens is {chunk_tokens}; it must be whole pages of both sides"
         )
     if not 0 <= prefix <= tokens:
         raise LayoutError("prefix-outside-room", f"prefix {prefix} of {tokens} tokens; it must lie within them")
-    return -((prefix - tokens) // chunk_tokens) * groups + state_groups
+    merged = state_groups > 0 and groups == 1 and 0 < (tokens - prefix) % chunk_tokens <= joint
+    return -((prefix - tokens) // chunk_tokens) * groups + state_groups - merged
 
 
-def cut_at(k: int, tokens: int, prefix: int, chunk_tokens: int, groups: int = 1, state_groups: int = 0) -> Cut:
-    """Return chunk k of a room of `tokens` tokens.  Raises LayoutError: the room has no such chunk."""
+def cut_at(
+    k: int, tokens: int, prefix: int, chunk_tokens: int, groups: int = 1, state_groups: int = 0, joint: int = 0
+) -> Cut:
+    """Return chunk k of a room of `tokens` tokens; up to `joint` last ones are one chunk with the state.
+
+    Raises LayoutError: the room has no such chunk.
+    """
     first = prefix + k // groups * chunk_tokens
     if not (chunk_tokens >= 1 and 0 <= prefix <= first < tokens):
         total = chunks(tokens, prefix, chunk_tokens, groups, state_groups)
-        if total - state_groups <= k < total:
+        joined = groups == 1 and 0 < (tokens - prefix) % chunk_tokens <= joint
+        if total - state_groups <= k < total and not joined:
             return Cut(tokens, 0, k - total + state_groups, state_groups, state=True)
         raise LayoutError("no-such-chunk", f"chunk {k} of a room of {total} chunks; both sides must derive one plan")
-    return Cut(first, min(chunk_tokens, tokens - first), k % groups, groups)
+    return Cut(first, min(chunk_tokens, tokens - first), k % groups, groups, tokens - first <= joint and groups == 1)
 
 
 @lru_cache(maxsize=4096)

@@ -13,7 +13,7 @@ instead of taking turns (`kvproto.layout.shared_caches`).
 
 What travels at the end, state and windows, has a plan of its own (`Plan.state`), between the two layouts of it; its
 chunks are cut by that one (`Plan.of`).  There a part has a block for each cache, of as many rows as that one has.  A
-rank is linked to all that it meets in either.
+rank is linked to all that it meets in either.  A joint chunk is cut by both, and all who write of either write it.
 
 The aux row of a reader comes from its *lead*. The last prefill stage computes its content (the first token), so the
 lead is on the last stage that writes to the reader. If the decode side has stages too, its early readers may be linked
@@ -33,14 +33,14 @@ from typing import Final, TypeVar
 
 from kvproto.layout.agreement import agree
 from kvproto.layout.contacts import Contacts, Share
-from kvproto.layout.cut import Cut, Part, block_offsets, chunks, layers_of
+from kvproto.layout.cut import Block, Cut, Part, block_offsets, chunks, layers_of
 from kvproto.layout.placement import Placement, closed_between, page_runs
-from kvproto.layout.sharding import Layout, LayoutError, units_at
+from kvproto.layout.sharding import PART_ALIGNMENT, Layout, LayoutError, units_at
 from kvproto.layout.shared_caches import SharedCaches
 
 __all__ = ["Plan", "Share", "Sizes", "plan_between"]
 
-PART_ALIGNMENT: Final = 256  #: bytes; every part of a grant starts at a multiple, so every grant does
+AT_END: Final = -1  #: in place of a number of layer groups: of a joint chunk
 PARTS: Final = 4096  #: parts of chunks that a plan keeps
 T = TypeVar("T")
 Widths = tuple[int, ...]  #: bytes of a row of each block of a part: of a token, or of each cache at the end
@@ -54,9 +54,9 @@ class Plan:
     Raises `LayoutError` if the two layouts, or the chunk size (tokens a cell), do not go together.
     """
 
-    __slots__ = ("_alike", "_before", "_blocks", "_contacts", "_duties", "_ends", "_linked_to", "_parts", "_rows",
-                 "_share", "_sizes", "_writers", "chunk_tokens", "decode", "fewest_layers", "prefill", "state",
-                 "state_groups")  # fmt: skip
+    __slots__ = ("_alike", "_before", "_blocks", "_contacts", "_duties", "_ends", "_fan_in", "_linked_to", "_parts",
+                 "_rows", "_share", "_sizes", "_writers", "chunk_tokens", "decode", "fewest_layers", "joint_tokens",
+                 "prefill", "state", "state_groups")  # fmt: skip
 
     def __init__(self, prefill: Layout, decode: Layout, chunk_tokens: int) -> None:
         agree(prefill, decode, chunk_tokens)
@@ -73,6 +73,8 @@ class Plan:
             self.state = Plan(ours, theirs, lcm(ours.page_size, theirs.page_size))
         #: chunks of a room's state
         self.state_groups = 0 if self.state is None else _state_groups(self.state)
+        #: a room's last cell of so many tokens or fewer is one chunk with its state; 0: it never is
+        self.joint_tokens = prefill.joint_tokens(chunk_tokens) if decode.joint else 0
         #: layers of the smallest share: a room has no more layer groups than that
         self.fewest_layers = self._contacts.fewest_layers()
         #: what was asked for: shares by writer, by reader and by both; by reader, layer group and how many there are,
@@ -83,6 +85,8 @@ class Plan:
         self._share: dict[tuple[int, ...], Share] = {}
         self._before: dict[tuple[int, ...], Sizes] = {}
         self._sizes: dict[tuple[int, int, int], Sizes] = {}
+        #: by reader, and whether a chunk has tokens, and what travels at the end
+        self._fan_in: dict[tuple[int, bool, bool], tuple[int, ...]] = {}
         #: by writer, reader, tokens, layer group and how many there are
         self._parts: dict[tuple[int, int, int, int, int], Part] = {}
         self._alike = prefill.page_size == decode.page_size and page_runs(prefill, None) == page_runs(decode, None)
@@ -173,13 +177,21 @@ class Plan:
 
     @property
     def whole_state(self) -> tuple[Cut, ...]:
-        """The chunks of what travels at the end, of a room that fills every window."""
+        """The largest chunks of what travels at the end, of a room that fills every window."""
         tokens, groups = 0 if self.state is None else self.state.prefill.window, self.state_groups
-        return tuple(Cut(tokens, 0, group, groups, state=True) for group in range(groups))
+        return tuple(Cut(tokens, self.joint_tokens, group, groups, state=True) for group in range(groups))
 
     def _of_end(self, cut: Cut) -> Cut:
         # Rooms longer than every window are alike.
-        return cut.of_end(min(cut.first, self.of(cut).prefill.window))
+        return cut.of_end(min(cut.end, self.of(cut).prefill.window))
+
+    def fan_in(self, reader: int, cut: Cut) -> tuple[int, ...]:
+        """Return the writers of a chunk for the reader."""
+        kind = reader, cut.tokens > 0, cut.state
+        if kind not in self._fan_in:
+            tokens = {share.writer for share in self.writers(reader)} if cut.tokens else set()
+            self._fan_in[kind] = tuple(sorted({*tokens, *(self.state_writers(reader) if cut.state else ())}))
+        return self._fan_in[kind]
 
     def part(self, writer: int, reader: int, cut: Cut) -> Part:
         """Return what the writer has of this chunk for the reader; chunks of one size share one object.
@@ -187,16 +199,41 @@ class Plan:
         LayoutError: no-duty, or layer-groups where its share has not so many layers.
         """
         if cut.state:
-            return self.of(cut).part(writer, reader, self._of_end(cut))
-        key = writer, reader, cut.tokens, cut.group, cut.groups
+            end = self._of_end(cut)
+            if not cut.tokens:
+                return self.of(cut).part(writer, reader, end)
+            key = writer, reader, cut.tokens, end.tokens, AT_END
+        else:
+            key = writer, reader, cut.tokens, cut.group, cut.groups
         known = self._parts.get(key)
         if known is None:
-            share = layers_of(self.share(writer, reader), cut.group, cut.groups)
-            offset = self.part_offset(reader, writer, cut)
             if len(self._parts) >= PARTS:
                 self._parts.clear()
-            known = self._parts[key] = Part(share, offset, self.part_bytes(share, cut))
+            known = self._parts[key] = self._part(writer, reader, cut)
         return known
+
+    def _part(self, writer: int, reader: int, cut: Cut) -> Part:
+        if not cut.state:
+            share = layers_of(self.share(writer, reader), cut.group, cut.groups)
+            return Part(share, self.part_offset(reader, writer, cut), self.part_bytes(share, cut))
+        offset = self.part_offset(reader, writer, cut)
+        found, nbytes = list[Block](), 0
+        for plan, each in self._of_both(cut):
+            owed = plan.owed(writer, reader)
+            if owed is not None:
+                at = -(nbytes // -PART_ALIGNMENT) * PART_ALIGNMENT
+                found.append(Block(owed, at, plan.part_bytes(owed, each), plan is not self))
+                nbytes = at + found[-1].nbytes
+        return Part(found[0].share, offset, nbytes, tuple(found))
+
+    def _of_both(self, cut: Cut) -> tuple[tuple[Plan, Cut], ...]:
+        """A joint chunk as the two plans that cut it count it."""
+        return (self, cut.only(at_end=False)), (self.of(cut), self._of_end(cut))
+
+    def owed(self, writer: int, reader: int) -> Share | None:
+        """Return the share that the writer writes for the reader; None: none is owed."""
+        self.duties(writer)
+        return self._share.get((writer, reader))
 
     def part_bytes(self, share: Share, cut: Cut) -> int:
         """Return the bytes of a share in the cut: by kind [each of its layers], each [token, head, bytes].
@@ -207,17 +244,36 @@ class Plan:
             return self.of(cut).part_bytes(share, self._of_end(cut))
         return self._size(self._widths(share), cut)
 
+    def kv_bytes(self, share: Share, cut: Cut) -> int:
+        """Return the same without what aligns one cache's rows behind another's."""
+        if cut.state:
+            return self.of(cut).kv_bytes(share, self._of_end(cut))
+        tokens = _counted(cut)
+        rows = [each.last_rows(tokens) for each in self._ends] or [tokens]
+        return sum(width * count for width, count in zip(self._widths(share), rows, strict=True))
+
     def part_offset(self, reader: int, writer: int, cut: Cut) -> int:
         """Return the offset of the writer's part in the reader's grant of this cut."""
-        if cut.state:
+        if cut.state and not cut.tokens:
             return self.of(cut).part_offset(reader, writer, self._of_end(cut))
+        if cut.state:
+            if writer not in self.fan_in(reader, cut):
+                _owed(self._before, writer, reader)
+            return sum(plan.bytes_before(reader, writer, each) for plan, each in self._of_both(cut))
         self._lay_out(reader, cut.group, cut.groups)
         return self._aligned(_owed(self._before, writer, reader, cut.group, cut.groups), cut)
+
+    def bytes_before(self, reader: int, writer: int, cut: Cut) -> int:
+        """Return the bytes of the parts of those before this writer, which may have none."""
+        every = self._lay_out(reader, cut.group, cut.groups)
+        later = (share.writer for share in self.writers(reader) if share.writer >= writer)
+        return self._aligned(self._before.get((next(later, -1), reader, cut.group, cut.groups), every), cut)
 
     def grant_bytes(self, reader: int, cut: Cut) -> int:
         """Return the bytes of the reader's grant of this cut, all parts aligned."""
         if cut.state:
-            return self.of(cut).grant_bytes(reader, self._of_end(cut))
+            plans = self._of_both(cut) if cut.tokens else ((self.of(cut), self._of_end(cut)),)
+            return sum(plan.grant_bytes(reader, each) for plan, each in plans)
         return self._aligned(self._lay_out(reader, cut.group, cut.groups), cut)
 
     def _widths(self, share: Share) -> Widths:

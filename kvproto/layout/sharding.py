@@ -29,6 +29,7 @@ from typing import Annotated, Final, Literal, get_args
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from kvproto.errors import KvprotoError
 from kvproto.layout.caches import ALL, MAX_CACHES, MAX_NAME, WIDEST, Cache, Kind, kinds_of, wrong_caches
@@ -63,6 +64,7 @@ Reason = Literal[
 ]
 
 DEFAULT_CHUNK_TOKENS: Final = 8192  #: tokens a cell aims at when the prefill side is not chunked
+PART_ALIGNMENT: Final = 256  #: bytes; every part of a grant starts at a multiple, so every grant does
 MAX_RANKS: Final = 512  #: ranks in a group; what a rank works out of a plan costs as many at most
 
 _BOUNDS: Final = (
@@ -111,14 +113,19 @@ class Layout(msgspec.Struct, frozen=True, cache_hash=True):
     order: Order = "NHD"  #: of a pool tensor; NHD: [page, token, head, dim], HND: [page, head, token, dim]
     stages: Stages = ()  #: layers of each stage, the first one's first; empty: near-equal, the last ones larger
     caches: Caches | UnsetType = UNSET  #: named caches in one page table; left out: one cache of K and V
+    #: a room's last tokens may be one chunk with what travels at the end, if both sides say so
+    joint: bool | UnsetType = UNSET
 
     @classmethod
     def of_caches(
         cls, caches: Sequence[Cache], *, layers: int, page_size: int, tp: int, pp: int = 1, order: Order = "NHD",
-        stages: Stages = (),
+        stages: Stages = (), joint: bool = True,
     ) -> Layout:  # fmt: skip
         """Return the layout of a model with these caches; the other arguments are the fields of that name."""
-        return cls(layers, *UNUSED, NAMED, page_size, tp, pp, order, stages, tuple(caches))
+        both = len({getattr(cache, "travels", ALL) == ALL for cache in caches}) > 1
+        return cls(
+            layers, *UNUSED, NAMED, page_size, tp, pp, order, stages, tuple(caches), (joint and both) or UNSET
+        )  # fmt: skip
 
     def __post_init__(self) -> None:
         for name, low, high in _BOUNDS:
@@ -232,8 +239,29 @@ class Layout(msgspec.Struct, frozen=True, cache_hash=True):
         return sum(row * units * layers for row, units, layers in held)
 
     def slot_bytes(self, rank: int, chunk_tokens: int) -> int:
-        """Bytes of a rank's largest staged part: a chunk of all that it holds, or a group of its state."""
-        return max(chunk_tokens * self.held_bytes(rank), 0 if self.state is None else self.state.group_bytes(rank))
+        """Bytes of a rank's largest staged part: a chunk of all that it holds, or one at the end."""
+        held = self.held_bytes(rank)
+        at_end, joint = 0 if self.state is None else self.state.group_bytes(rank), self.joint_tokens(chunk_tokens)
+        return max(chunk_tokens * held, at_end + (joint * held + PART_ALIGNMENT if joint else 0))
+
+    def fitted(self, room: int, chunk_tokens: int) -> Layout:
+        """Return this layout, without joint chunks if a part of one may take more than so many bytes."""
+        if not self.joint or max(self.slot_bytes(rank, chunk_tokens) for rank in range(self.ranks)) <= room:
+            return self
+        return replace(self, joint=UNSET)
+
+    def joint_tokens(self, chunk_tokens: int) -> int:
+        """Return how many last tokens of a room may be one chunk with what travels at the end; 0: none may.
+
+        The chunk saves a room of few tokens a message of each kind, a gather and a write.  It may be a quarter larger
+        than the largest of others, since slots and regions have to hold it.  A whole cell is never part of one.
+        """
+        if not self.joint or self.state is None or self.state.named[0].groups > 1:
+            return 0
+        token = _model_bytes(self)
+        at_end = sum(each.last_rows(each.window) * _model_bytes(each) for each in self.ends)
+        most = max(chunk_tokens * token, at_end) * 5 // 4
+        return min(chunk_tokens - 1, (most - at_end) // token)
 
     def group_bytes(self, rank: int) -> int:
         """Bytes that a group of layers of what travels at the end has at most, by its heaviest layers."""
@@ -294,6 +322,11 @@ def _kinds(layout: Layout) -> tuple[Kind, ...]:
     dims = (("k", layout.k_dim), ("v", layout.v_dim))
     every = range(layout.layers)
     return tuple(Kind("kv", part, layout.heads, dim * layout.itemsize, every) for part, dim in dims if dim)
+
+
+def _model_bytes(layout: Layout) -> int:
+    """Bytes of a row of all kinds, in the whole model."""
+    return sum(kind.row * kind.units * len(kind.layers) for kind in layout.kinds)
 
 
 @lru_cache(maxsize=64)

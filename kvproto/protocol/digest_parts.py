@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 PARTS = {
-    "layout": "b1cf6046",
+    "layout": "709ab97a",
     "ring": "6661dc94",
     "timing": "0614de4d",
     "messages": "fdc0db8a",
     "notification": "7cb9ce9b",
-    "vocabulary": "a832551b",
+    "vocabulary": "a6bc9aea",
     "routes": "71e97034",
-    "prefill_room": "61a3a8ed",
-    "prefill_send": "38bbede3",
+    "prefill_room": "9245f2aa",
+    "prefill_send": "c5375886",
     "prefill_write": "7f3fb60d",
     "prefill_link": "41055dc2",
-    "decode_room": "57c1adda",
+    "decode_room": "f618a56c",
     "decode_grant": "6b20c4ba",
     "decode_link": "b96cb174",
 }

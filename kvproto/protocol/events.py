@@ -73,6 +73,8 @@ class Terms(msgspec.Struct, frozen=True, gc=False):
     state_groups: LayerGroups = 0
     #: as `writes`, of the state
     state_writes: RankMask = 0
+    #: the room's last tokens, up to so many, are one chunk with its state, of a rank that takes part in either
+    joint_tokens: Tokens = 0
 
 
 #: the decode group's number, where there is one

@@ -243,7 +243,8 @@ class PagesReq(Body, tag="PAGES_REQ", frozen=True):
 class PagesRsp(Body, tag="PAGES_RSP", frozen=True):
     """The pages of the chunk, in token order: little-endian u32 each.
 
-    Of a chunk at the end they are those of each cache there, by name: how many there are, then its slots or pages.
+    Of a chunk at the end they are those of each cache there, by name: how many there are, then its slots or pages.  A
+    joint chunk has them behind the pages of its tokens.
     """
 
     chunk: Chunk

@@ -35,6 +35,8 @@ AGREEMENTS = {
     "timers": 1,
     #: which ranks take part in a chunk, and which one sends the aux row
     "fan_in": 1,
+    #: how many last tokens are one chunk with the state, and where either lies in it
+    "joint": 1,
 }
 #: the version of an agreement that a peer does not name
 UNNAMED = "1"

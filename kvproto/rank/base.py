@@ -32,6 +32,7 @@ from kvproto.fsm.routing import Routes
 from kvproto.fsm.table import Table
 from kvproto.fsm.vocabulary import Effect, Event, State
 from kvproto.layout.costs import Costs, Estimate, PageForm
+from kvproto.layout.cut import Cut, cut_at
 from kvproto.layout.placement import Placement
 from kvproto.layout.plan import Plan, Share
 from kvproto.layout.sharding import Layout, LayoutError
@@ -68,7 +69,8 @@ class LinkPeer(msgspec.Struct):
     #: links of this rank do
     mapped: bool = False
     costs: Costs | None = None
-    #: prefill: what the KV of rooms of so many tokens, runs of pages and layer groups would cost by each route
+    #: prefill: what rooms of so many tokens, runs of pages and layer groups would cost by each route; below none of
+    #: these: what is at the end
     estimates: dict[tuple[int, int, int], Estimate] = msgspec.field(default_factory=dict)
     #: prefill, by layer groups: what it is owed in all and in the first group, and its pages (None: closed to writes)
     owed: dict[int, tuple[Share, Share, PageForm | None]] = msgspec.field(default_factory=dict)
@@ -172,7 +174,7 @@ class Rank(Party):
             return terms
         if len(self._cuts) >= CUTS:
             self._cuts.clear()
-        return self._cuts.setdefault((terms, groups), replace(terms, layer_groups=groups))
+        return self._cuts.setdefault((terms, groups), replace(terms, layer_groups=groups, joint_tokens=0))
 
     def same_terms(self, terms: Terms) -> Terms:
         """One object for all links whose rooms have these."""
@@ -366,6 +368,15 @@ class Rank(Party):
 def by_room(event: Any) -> Any:
     """The room that an event is about: its key, and of its parts the whole."""
     return event.room
+
+
+def cut_of(value: Any, chunk: int) -> Cut:
+    """Return the cut of a chunk of this room.  Raises LayoutError: it has no such chunk."""
+    terms = value.terms
+    return cut_at(
+        chunk, value.tokens, value.prefix, terms.chunk_tokens, terms.layer_groups, terms.state_groups,
+        terms.joint_tokens,
+    )  # fmt: skip
 
 
 def by_link(event: Any) -> Any:

@@ -18,7 +18,7 @@ from typing import Any
 from kvproto.errors import ArgumentError
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.vocabulary import Effect, Event
-from kvproto.layout.cut import NO_CUT, Cut, cut_at
+from kvproto.layout.cut import NO_CUT, Cut
 from kvproto.layout.plan import Plan, plan_between
 from kvproto.layout.sharding import Layout, LayoutError
 from kvproto.protocol import effects as do
@@ -31,7 +31,7 @@ from kvproto.protocol.states import DLink
 from kvproto.protocol.tables.decode_grant import HOLDS, DGrantValue, decode_grant, in_doubt
 from kvproto.protocol.tables.decode_room import decode_room
 from kvproto.protocol.tables.links import CALLED, DLinkValue, decode_link
-from kvproto.rank.base import LinkPeer, Rank, bits, by_room, mask
+from kvproto.rank.base import LinkPeer, Rank, bits, by_room, cut_of, mask
 from kvproto.rank.room_turns import RoomTurns
 from kvproto.rank.space_queue import ChunkKey, SpaceQueue
 from kvproto.rank.value import DecodeValue
@@ -56,6 +56,7 @@ class DecodeRank(Rank):
         self, layout: Layout, index: int, *, group: int, chunk_tokens: int, incarnation: int,
         settings: Settings | None = None
     ) -> None:  # fmt: skip
+        layout = layout.fitted((settings or Settings()).ring_bytes // 2, chunk_tokens)
         super().__init__(
             layout, index, group=group, chunk_tokens=chunk_tokens, incarnation=incarnation, settings=settings
         )
@@ -171,6 +172,7 @@ class DecodeRank(Rank):
         terms = Terms(
             group, mask(linked), writers, 1 << plan.lead(self.index), plan.chunk_tokens,
             state_groups=plan.state_groups if state else 0, state_writes=state,
+            joint_tokens=plan.joint_tokens if writers | state else 0,
         )  # fmt: skip
         return self.cut(self.same_terms(terms), groups)
 
@@ -243,9 +245,8 @@ class DecodeRank(Rank):
         value = self.rooms.get(room)
         if value is None or value.terms is None:
             return NO_CUT
-        terms = value.terms
         try:
-            return cut_at(chunk, value.tokens, value.prefix, terms.chunk_tokens, terms.layer_groups, terms.state_groups)
+            return cut_of(value, chunk)
         except LayoutError:
             return NO_CUT
 

@@ -13,18 +13,19 @@ from typing import Any, Final
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.vocabulary import Event
 from kvproto.layout.costs import NO_ROUTE
-from kvproto.layout.cut import NO_PART, Cut, Part, cut_at
+from kvproto.layout.cut import NO_PART, Cut, Part
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.events import ROOM_CHUNK, Target, TimerFired
 from kvproto.protocol.messages import AUX_CHUNK
+from kvproto.protocol.room_chunks import at_end
 from kvproto.protocol.states import PSend
 from kvproto.protocol.tables.prefill_room import PrefillWork
 from kvproto.protocol.tables.prefill_send import WRITTEN, PSendValue, may_have_told, prefill_send
 from kvproto.protocol.tables.prefill_write import PWriteValue, prefill_write
-from kvproto.rank.base import bits, by_room
+from kvproto.rank.base import bits, by_room, cut_of
 from kvproto.rank.prefill_queues import PrefillQueues
 from kvproto.rank.value import PrefillValue, RankValue
 from kvproto.settings import Settings
@@ -139,8 +140,8 @@ class PrefillRank(PrefillQueues):
         # Where there is no way over pages, waiting is always cheaper.
         pages_extra_s = NO_ROUTE if send is not None and send.closed else 0.0
         if not pages_extra_s and chunk != AUX_CHUNK:
-            at_end = send is not None and send.to.cut.state
-            pages_extra_s = (self.end_estimate if at_end else self.estimate)(room, peer).pages_extra_s
+            estimate = self.end_estimate if send is not None and send.to.cut.state else self.estimate
+            pages_extra_s = estimate(room, peer).pages_extra_s
         return TimerFired(room, chunk, peer, tries, mark=mark, full=full, pages_extra_s=pages_extra_s)
 
     def _forget_group(self, room: int) -> None:
@@ -156,12 +157,12 @@ class PrefillRank(PrefillQueues):
         # The group is remembered only while sends are open; `_forget_group` drops it with the last one.
         if ((terms.writes | terms.state_writes) and chunks) or (terms.aux and effect.aux):
             self._groups[room] = terms.group
-        known = [(peer, self._reach(room, peer), self.estimate(room, peer)) for peer in bits(terms.writes) if chunks]
-        # Bits of none would be a call more for each room without state.
-        some = bits(terms.state_writes) if terms.state_writes else ()
+        cuts = [(chunk, cut_of(value, chunk)) for chunk in chunks]
+        some = bits(terms.writes) if cuts and not cuts[0][1].state else ()
+        known = [(peer, self._reach(room, peer), self.estimate(room, peer)) for peer in some]
+        some = bits(at_end(value)) if cuts and cuts[-1][1].state else ()
         state = [(peer, self._reach(room, peer), self.end_estimate(room, peer)) for peer in some]
-        for chunk in chunks:
-            cut = cut_at(chunk, value.tokens, value.prefix, self.chunk_tokens, terms.layer_groups, terms.state_groups)
+        for chunk, cut in cuts:
             for peer, (link, epoch, plan), costs in state if cut.state else known:
                 part = plan.part(self.index, peer, cut) if plan is not None else NO_PART
                 ready = work is not None and _computed(work, cut, part)

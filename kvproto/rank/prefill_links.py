@@ -31,6 +31,7 @@ from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.events import Claim, Terms
+from kvproto.protocol.room_chunks import joint
 from kvproto.protocol.routes import HeardMessage, SenderIs, prefill_routes
 from kvproto.protocol.states import Cause, PLink, PRoom
 from kvproto.protocol.tables.links import prefill_link
@@ -185,39 +186,45 @@ class PrefillLinks(Rank):
         value, to = self.value_of(room), self.peers.get(self.link_to(room, peer))
         if to is None or to.plan is None:
             return STAGED_ONLY
-        groups = value.terms.layer_groups
-        about = value.tokens - value.prefix, runs_between(value.facts.runs, value.facts.their_runs), groups
+        tokens = value.tokens - value.prefix - (joint(value) if value.terms.joint_tokens else 0)
+        about = tokens, runs_between(value.facts.runs, value.facts.their_runs), value.terms.layer_groups
         known = to.estimates.get(about)
         if known is None:
-            # Cleared as a whole: an order of use would cost more on each hit than a few new estimates.
-            if len(to.estimates) >= ESTIMATES:
-                to.estimates.clear()
-            known = to.estimates[about] = self._estimate(to, to.plan, *about)
+            known = _keep(to, about, self._estimate(to, to.plan, *about))
         return known
 
     def end_estimate(self, room: int, peer: int) -> Estimate:
-        """Estimate likewise the seconds of all that the room has at its end."""
-        to = self.peers.get(self.link_to(room, peer))
+        """Estimate likewise the seconds of all that the room has at its end, or of its joint chunk."""
+        value, to = self.value_of(room), self.peers.get(self.link_to(room, peer))
         if to is None or to.plan is None or to.plan.state is None:
             return STAGED_ONLY
+        last = joint(value)
+        runs = runs_between(value.facts.runs, value.facts.their_runs) * last
         # Rooms longer than every window are alike.
-        about = min(self.value_of(room).tokens, to.plan.state.prefill.window), AT_END, AT_END
-        known = to.estimates.get(about)
+        about = min(value.tokens, to.plan.state.prefill.window), -(runs // (value.prefix - value.tokens)) if last else 0
+        known = to.estimates.get((*about, AT_END - last))
         if known is None:
-            known = to.estimates[about] = self._end_estimate(to, to.plan, to.plan.state, about[0])
+            cut = Cut(about[0] - last, last, state=True)
+            known = _keep(to, (*about, AT_END - last), self._end_estimate(to, to.plan, cut, about[1]))
         return known
 
-    def _end_estimate(self, to: LinkPeer, plan: Plan, at_end: Plan, tokens: int) -> Estimate:
-        share, cut, route = at_end.share(self.index, to.rank), Cut(tokens, 0, state=True), self.settings.route
-        open_ = route != "staged" and not why_end_staged(plan, share, self.placement, to.placement)
-        pieces = 0
-        for each in end_shares(plan, share, self.placement, to.placement) if open_ else ():
-            form = page_form(each.plan, each.share, each.ours, each.theirs)
-            pieces += form.pieces(each.plan.prefill.last_rows(tokens), 0)
+    def _end_estimate(self, to: LinkPeer, plan: Plan, cut: Cut, runs: int) -> Estimate:
+        part, pieces, closed = plan.part(self.index, to.rank, cut), 0, self.settings.route == "staged"
+        for block in part.blocks(cut):
+            if block.at_end:
+                closed = closed or bool(why_end_staged(plan, block.share, self.placement, to.placement))
+                for each in () if closed else end_shares(plan, block.share, self.placement, to.placement):
+                    form = page_form(each.plan, each.share, each.ours, each.theirs)
+                    pieces += form.pieces(each.plan.prefill.last_rows(cut.end), 0)
+            else:
+                of_tokens = self._owed(to, plan, 1)[2]
+                closed = closed or of_tokens is None
+                pieces += of_tokens.pieces(cut.tokens, runs) if of_tokens is not None else 0
+        at_port = [at_the_port(plan.of(cut.only(at_end=each.at_end)), each.share) for each in part.blocks(cut)]
         return estimate(
-            to.costs or self.costs, plan.part_bytes(share, cut), pieces, plan.state_groups,
-            ring=route != "pages" and not self._no_slot(plan, to.rank), open_=open_, mapped=to.mapped,
-            port=at_the_port(at_end, share) if to.mapped else 1.0,
+            to.costs or self.costs, part.nbytes, 0 if closed else pieces, 1 if cut.tokens else plan.state_groups,
+            ring=self.settings.route != "pages" and not self._no_slot(plan, to.rank), open_=not closed,
+            mapped=to.mapped, port=max(at_port) if to.mapped else 1.0,
         )  # fmt: skip
 
     def _estimate(self, to: LinkPeer, plan: Plan, tokens: int, runs: int, groups: int) -> Estimate:
@@ -332,6 +339,7 @@ class PrefillLinks(Rank):
         terms = Terms(
             said.group, mask(plan.linked(self.index)), duties, leads, self.chunk_tokens, self.settings.window,
             state_groups=plan.state_groups if state else 0, state_writes=state,
+            joint_tokens=plan.joint_tokens if duties | state else 0,
         )  # fmt: skip
         peer = self.peers[link]
         peer.plan, peer.terms = plan, self.same_terms(terms)
@@ -339,3 +347,11 @@ class PrefillLinks(Rank):
         # A new call may bring another layout or pool: nothing computed from the old one is kept.
         peer.estimates, peer.owed = {}, {}
         self._out.append(effect)
+
+
+def _keep(to: LinkPeer, about: tuple[int, int, int], found: Estimate) -> Estimate:
+    # Cleared as a whole: an order of use would cost more on each hit than a few new estimates.
+    if len(to.estimates) >= ESTIMATES:
+        to.estimates.clear()
+    to.estimates[about] = found
+    return found

@@ -124,12 +124,12 @@ class HybridRank(PipelineRank):
             pages = np.arange(each * there, each * there + each, dtype="<u4").tobytes()
             slots = np.array([1, there], "<u4").tobytes()
             peer = self._peer(room, 0)
-            parts = [(share, pages, False) for share in plan.duties(self.index)]
-            for share, theirs, at_end in (*parts, *((share, slots, True) for share in cuts)):
+            parts = [(share, False) for share in plan.duties(self.index)]
+            for share, at_end in (*parts, *((share, True) for share in cuts)):
                 mapped = data.mapped.get(peer, share, state=at_end)
                 if mapped is None:
                     return False
-                self.bound.append(mapped.bind(entry, theirs, 0, case.tokens, data.streams, data.gathers.pool))
+                self.bound.append(mapped.bind(entry, (pages, slots), 0, case.tokens, data.streams, data.gathers.pool))
         return True
 
     def store(self, at: float) -> tuple[float, float]:

@@ -17,8 +17,8 @@ An engine that still waits for pages may announce the room before (`ANNOUNCED`):
 that has said no, or never heard of the request, says so; as often as the engine renews it, they have the more patience.
 
 A room succeeds when every prefill rank takes part, every chunk of the plan is in its pages and the aux row has
-landed.  Nothing less is announced.  The chunks of a model's state, behind those of the tokens, are chunks like these;
-their writers may be others.
+landed.  Nothing less is announced.  The chunks of a model's state, behind those of the tokens or with the last of them,
+are chunks like these; their writers may be others.
 
 When it fails, the outcome is announced at once, but the pages are the engine's again only when no prefill rank
 can write any more: each is told to stop and must say that it has drained; of a rank whose link is lost, the
@@ -63,7 +63,7 @@ from kvproto.protocol.events import (
 )
 from kvproto.protocol.kinds import ChunkSet, RankMask, Tokens
 from kvproto.protocol.messages import Abort, Announce, AuxAck, ChunkAck, Gone, Noted, Open
-from kvproto.protocol.room_chunks import cells, end_chunk, first_chunk
+from kvproto.protocol.room_chunks import end_chunk, first_chunk, taking_part
 from kvproto.protocol.states import Cause
 from kvproto.protocol.states import DRoom as S
 
@@ -122,7 +122,7 @@ def _open(v: V) -> Open:
 
 
 def _writers(v: V, e: ChunkRequested) -> RankMask:
-    return v.terms.writes if e.chunk < cells(v) else v.terms.state_writes  # type: ignore[union-attr]
+    return taking_part(v, e.chunk)
 
 
 def _placed(v: V, done: int) -> bool:

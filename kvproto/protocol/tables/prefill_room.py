@@ -62,7 +62,7 @@ from kvproto.protocol.events import (
 )
 from kvproto.protocol.kinds import RankMask, Tokens
 from kvproto.protocol.messages import Drained, Opened
-from kvproto.protocol.room_chunks import cells, end_chunk, first_chunk, taking_part
+from kvproto.protocol.room_chunks import at_end, cells, end_chunk, first_chunk, taking_part
 from kvproto.protocol.states import Cause
 from kvproto.protocol.states import PRoom as S
 
@@ -375,7 +375,7 @@ def _begin(v: V) -> V:
     terms, first = _terms(v), first_chunk(v)
     end = min(first + terms.window, end_chunk(v))
     whole = min(end, cells(v)) - first
-    sends = whole * terms.writes.bit_count() + (end - first - whole) * terms.state_writes.bit_count()
+    sends = whole * terms.writes.bit_count() + (end - first - whole) * at_end(v).bit_count()
     return replace(v, work=replace(_work(v), next=end, live=sends + terms.aux.bit_count()))
 
 

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from kvproto.fsm.timing import Timer
 from kvproto.layout.caches import END, Cache, CachePart
 from kvproto.layout.costs import PROFILES
+from kvproto.layout.cut import chunks
 from kvproto.layout.placement import Placement, dense
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
@@ -108,6 +109,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     #: layers of the model with state, each a chunk of its own, and those with KV (none named: all)
     state: LayersOf = ()
     full: LayersOf = ()
+    #: the last tokens of a cell that is short are one chunk with the state
+    joint: bool = False
     #: state has a way over pages, too: into the decode rank's slots
     open_end: bool = False
     #: but not for these prefill ranks, which have a room's state in several slots
@@ -199,8 +202,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def sends(self) -> int:
-        """Chunks of a room: each cell once for each layer group, and those of its state."""
-        return self.chunks * self.layer_groups + self.plan.state_groups
+        """Chunks of a room: each cell once for each layer group, and those of its state, unless it is joint."""
+        plan = self.plan
+        return chunks(
+            self.tokens, self.prefix, CHUNK_TOKENS, self.layer_groups, plan.state_groups, plan.joint_tokens
+        )  # fmt: skip
 
     def opens_end(self, writer: int) -> bool:
         """Whether this prefill rank has a way for state over pages."""
@@ -309,7 +315,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.state:
             kv, state = CachePart("k", heads, 2 * dim), CachePart("state", heads, UNIT * self.pieces)
             caches = Cache("kv", (kv,), self.full), Cache("state", (state,), self.state, "", END, len(self.state))
-            return Layout.of_caches(caches, layers=self.stages * self.layers, page_size=page, tp=tp, pp=pp)
+            layers = self.stages * self.layers
+            return Layout.of_caches(caches, layers=layers, page_size=page, tp=tp, pp=pp, joint=self.joint)
         return Layout(
             layers=self.stages * self.layers, heads=heads, k_dim=dim, v_dim=0, itemsize=2, dtype="bfloat16",
             page_size=page, tp=tp, pp=pp,

@@ -11,7 +11,7 @@ wiped.
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 from kvproto.layout.cut import Part
@@ -57,11 +57,9 @@ class DecodeMemory(Node):
 
     def __init__(self, config: Config, index: int) -> None:
         super().__init__(config, index)
-        shares, state = self.plan.writers(self.member), self.plan.state_writers(self.member)
-        of_tokens = tuple(share.writer for share in shares)
         #: by chunk: who writes it; and all who write any
-        self.writers_of = tuple(state if self.cut_at(k).state else of_tokens for k in range(config.sends))
-        self.writers = tuple(sorted({*of_tokens, *state}))
+        self.writers_of = tuple(self.plan.fan_in(self.member, self.cut_at(k)) for k in range(config.sends))
+        self.writers = tuple(sorted({*chain(*self.writers_of)}))
         #: units of the largest part, and of a chunk whose parts are all as large
         self.most = config.pieces * -(-config.layers // config.layer_groups)
         self.bits = self.most * len(self.writers)

@@ -172,8 +172,9 @@ class Node(Surroundings):
     def cut_at(self, chunk: int) -> Cut:
         cut = self._cuts.get(chunk)
         if cut is None:
-            cfg, state = self.config, self.plan.state_groups
-            cut = self._cuts[chunk] = cut_at(chunk, cfg.tokens, cfg.prefix, CHUNK_TOKENS, cfg.layer_groups, state)
+            cfg, plan = self.config, self.plan
+            groups = cfg.layer_groups, plan.state_groups, plan.joint_tokens
+            cut = self._cuts[chunk] = cut_at(chunk, cfg.tokens, cfg.prefix, CHUNK_TOKENS, *groups)
         return cut
 
     def judge_cut(self, k: int, chunk: int, cut: Cut) -> None:

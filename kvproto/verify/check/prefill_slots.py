@@ -103,7 +103,8 @@ class PrefillSlots(PrefillMoves):
             judge("S12", v.slots[slot] == (k, chunk, d), f"slot {slot} does not hold chunk {chunk} of room {k}")
         else:
             self._judge_reading(write)
-            way = not write.to.cut.state or self.config.opens_end(self.member)
+            at_end = any(block.at_end for block in write.to.part.blocks(write.to.cut))
+            way = not at_end or self.config.opens_end(self.member)
             fits = way and write.pages == page_ids(write.to.cut.first)
             judge("S12", fits, f"chunk {chunk} of room {k} goes to another chunk's pages")
         self.outs.append(("post", self.names.peer(k, d), (k, chunk, where, tag, batch, int(wire))))

@@ -341,7 +341,26 @@ SMALL: dict[str, Config] = {
         engine=AT_ONCE, budget=Budget(early=1, abort=1), must=("a part that goes over pages", "success here"),
         about="one writer of the state asks for the slot at once, and for the other one there is no way there",
     ),
+    "joint": Config(
+        state=(2,), full=(0, 1), layers=3, joint=True, short=1, chunks=2, ring=6, window=2, budget=Budget(early=1),
+        about="a chunk of tokens, and one of the last token and the state",
+    ),
+    "joint-withdraw": Config(
+        state=(2,), full=(0, 1), layers=3, joint=True, short=1, chunks=1, ring=6,
+        engine=("open+schedule+finish", "withdraw", "withdrawn", "finish+aux"), budget=Budget(early=1),
+        must=("KV that is taken back", "success here"),
+        about="the forward is preempted before the last token and the state have left, or after",
+    ),
+    "joint-open": Config(
+        state=(2,), full=(0, 1), layers=3, joint=True, short=1, open_end=True, chunks=1, ring=6, costs="dear ring",
+        budget=Budget(late=1, abort=1), must=PAGES,
+        about="the last token and the state go into pages and slot, and either engine gives up",
+    ),
     # ---------------------------------------------------------------------------------- fan-in, fan-out, crowds
+    "joint-stages": Config(
+        state=(2,), full=(0, 1), layers=2, joint=True, short=1, prefills=2, stages=2, chunks=1, ring=6,
+        budget=Budget(abort=1), about="one prefill rank writes the tokens of the last chunk, the other one its state",
+    ),
     "state-stages": Config(
         state=(0,), full=(1,), prefills=2, stages=2, chunks=1, budget=Budget(abort=1),
         about="one prefill rank writes state alone, the other one tokens alone",

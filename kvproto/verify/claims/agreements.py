@@ -17,6 +17,7 @@ from typing import Any
 from kvproto.fsm.timing import Timer
 from kvproto.fsm.vocabulary import Effect
 from kvproto.layout.byte_runs import descriptors
+from kvproto.layout.caches import END, Cache, CachePart
 from kvproto.layout.cut import Cut, chunks, cut_at
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
@@ -74,6 +75,20 @@ def layout_lines() -> Iterator[str]:
         first = plan.writers(0)[0]
         runs = list(descriptors(plan, first, table, table[::-1], PREFIX, 9))
         yield f"{name}: {len(runs)} runs, from {runs[:6]} to {runs[-1]}"
+
+
+def joint_lines() -> Iterator[str]:
+    """Yield how a room's last tokens and its state are one chunk."""
+    kv, state = Cache("kv", (CachePart("k", 4, 40),)), Cache("state", (CachePart("s", 4, 300),), (1, 2), travels=END)
+    prefill, decode = (Layout.of_caches((kv, state), layers=5, page_size=4, tp=tp) for tp in (2, 1))
+    plan = Plan(prefill, decode, CHUNK_TOKENS)
+    terms = 1, plan.state_groups, plan.joint_tokens
+    for tokens in (TOKENS, TOKENS - 1, PREFIX + plan.joint_tokens, PREFIX):
+        for k in range(chunks(tokens, PREFIX, CHUNK_TOKENS, *terms)):
+            cut = cut_at(k, tokens, PREFIX, CHUNK_TOKENS, *terms)
+            parts = [plan.part(writer, 0, cut) for writer in plan.fan_in(0, cut)]
+            told = [(part.offset, [(block.offset, block.nbytes) for block in part.blocks(cut)]) for part in parts]
+            yield f"{tokens}: chunk {k}: {cut.first}, {cut.tokens}, {cut.state}: {plan.grant_bytes(0, cut)}, {told}"
 
 
 def ring_lines() -> Iterator[str]:
@@ -144,7 +159,7 @@ def _told(effects: list[Effect]) -> Iterator[str]:
 
 LINES = {
     "layout": layout_lines, "ring": ring_lines, "notification": notification_lines, "timers": timer_lines,
-    "fan_in": fan_in_lines,
+    "fan_in": fan_in_lines, "joint": joint_lines,
 }  # fmt: skip
 
 

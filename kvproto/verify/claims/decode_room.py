@@ -84,14 +84,20 @@ def cells_of(v: V) -> int:
     return chunks(v.tokens, v.prefix, v.terms.chunk_tokens, v.terms.layer_groups)
 
 
+def joined(v: V) -> bool:
+    """Its last tokens are so few that its state is in their chunk."""
+    size = v.terms.chunk_tokens
+    return v.tokens - v.prefix + ((v.prefix - v.tokens) // size + 1) * size <= v.terms.joint_tokens
+
+
 def first_of(v: V) -> int:
     """The first chunk of which this rank has a part: of tokens, unless it has state alone."""
-    return 0 if v.terms.writes else cells_of(v)
+    return 0 if v.terms.writes else cells_of(v) - joined(v)
 
 
 def end_of(v: V) -> int:
     """The number behind the last one: of state, if it has any."""
-    return cells_of(v) + v.terms.state_groups
+    return cells_of(v) + (0 if joined(v) else v.terms.state_groups)
 
 
 def chunks_of(v: V) -> ChunkSet:
@@ -106,7 +112,8 @@ def complete(v: V, landed: ChunkSet) -> bool:
 
 def writers_of(v: V, chunk: int) -> RankMask:
     """The prefill ranks that write the chunk."""
-    return v.terms.writes if chunk < cells_of(v) else v.terms.state_writes
+    of_tokens, at_end = chunk < cells_of(v), chunk >= cells_of(v) - joined(v)
+    return (v.terms.writes if of_tokens else 0) | (v.terms.state_writes if at_end else 0)
 
 
 def patient_anew(v: V) -> bool:

@@ -13,6 +13,7 @@ from kvproto.fsm.vocabulary import Report
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.events import Claim
+from kvproto.protocol.kinds import RankMask
 from kvproto.protocol.messages import Drained, Opened
 from kvproto.protocol.states import PRoom as S
 from kvproto.protocol.tables.prefill_room import IDLE, PrefillWork, PRoomValue, prefill_room
@@ -50,11 +51,11 @@ def follow(step: Step) -> Seen:
     if step.before.state in LOST and step.after.state is S.AWAIT_PEERS:
         seen = replace(seen, told=False)
     for window in step.all_of(do.OpenWindow):
-        terms = step.after.terms
         # The first window may have chunks of both kinds; each other one is one chunk.
-        of_tokens = min(window.last, cells_of(step.after)) - window.first
-        of_state = window.last - window.first - of_tokens
-        count = of_tokens * terms.writes.bit_count() + of_state * terms.state_writes.bit_count()
+        terms = step.after.terms
+        of_tokens = min(window.last, cells_of(step.after) - joined(step.after)) - window.first
+        last = window.last - window.first - of_tokens
+        count = of_tokens * terms.writes.bit_count() + last * at_end_of(step.after).bit_count()
         count = count if window.aux else fan_out(step.after, window.first)
         seen = replace(seen, live=seen.live + count + (terms.aux.bit_count() if window.aux else 0), opened=window.last)
         if window.aux:
@@ -74,14 +75,20 @@ def cells_of(v: V) -> int:
     return -((v.prefix - v.tokens) // v.terms.chunk_tokens) * v.terms.layer_groups
 
 
+def joined(v: V) -> bool:
+    """Its last tokens are so few that its state is in their chunk."""
+    size = v.terms.chunk_tokens
+    return v.tokens - v.prefix + ((v.prefix - v.tokens) // size + 1) * size <= v.terms.joint_tokens
+
+
 def chunks_of(v: V) -> int:
     """The number behind its last chunk: of state, if it writes any."""
-    return cells_of(v) + v.terms.state_groups
+    return cells_of(v) + (0 if joined(v) else v.terms.state_groups)
 
 
 def first_of(v: V) -> int:
     """The first chunk that it writes: of tokens, unless it writes state alone."""
-    return 0 if v.terms.writes else cells_of(v)
+    return 0 if v.terms.writes else cells_of(v) - joined(v)
 
 
 def nothing_to_send(v: V) -> bool:
@@ -91,7 +98,12 @@ def nothing_to_send(v: V) -> bool:
 
 def fan_out(v: V, chunk: int) -> int:
     """The sends of this chunk."""
-    return v.terms.writes.bit_count() if chunk < cells_of(v) else v.terms.state_writes.bit_count()
+    return (v.terms.writes if chunk < cells_of(v) - joined(v) else at_end_of(v)).bit_count()
+
+
+def at_end_of(v: V) -> RankMask:
+    """The decode ranks to which its state is written, or the last of its tokens with it."""
+    return v.terms.state_writes | v.terms.writes if joined(v) else v.terms.state_writes
 
 
 def meant(room: Claim, caller: Claim) -> bool:

@@ -125,7 +125,7 @@ class Judge:
         held = [g for g, holder in reader.rank.chunk_of.items() if holder == (key, chunk) and g not in ring.freed]
         assert held, f"{what} lands in the ring, where it holds nothing"
         region = ring.live[held[0]]
-        groups = task.layer_groups, stage.plan.state_groups
+        groups = task.layer_groups, stage.plan.state_groups, stage.plan.joint_tokens
         cut = cut_at(chunk, task.tokens, task.prefix, stage.plan.chunk_tokens, *groups)
         part = stage.plan.part(writer.rank.index, reader.rank.index, cut)
         start = region.offset + part.offset

@@ -116,7 +116,7 @@ def room_id_reuse(b: TablePatch) -> None:
 def misaligned_chunk(b: TablePatch) -> None:
     """The prefill rank cuts a room's tokens from its start, not from the prefix."""
 
-    def from_zero(k: int, tokens: int, prefix: int, chunk_tokens: int, *_groups: int) -> Cut:
-        return cut_at(k, tokens, prefix - prefix, chunk_tokens)
+    def from_zero(value: Any, k: int) -> Cut:
+        return cut_at(k, value.tokens, 0, value.terms.chunk_tokens)
 
-    b.patch(prefill, "cut_at", from_zero)
+    b.patch(prefill, "cut_of", from_zero)

@@ -14,6 +14,7 @@ from kvproto.protocol import events as ev
 from kvproto.protocol.states import DGrant, DRoom
 from kvproto.protocol.tables.prefill_room import PrefillWork
 from kvproto.rank import prefill
+from kvproto.rank.base import cut_of
 from kvproto.rank.prefill import PrefillRank
 from kvproto.verify.check.mutations.registry import mutation
 from kvproto.verify.framework.table_patching import TablePatch
@@ -45,6 +46,23 @@ def state_fan_in_of_tokens(b: TablePatch) -> None:
 
     rows = b.rows(DROOMS, (DRoom.AWAIT_PEERS, DRoom.OPEN), ev.ChunkRequested, "of_plan")
     b.change(DROOMS, rows, do=(open_grant,))
+
+
+@mutation("joint-fan-in-of-tokens", "joint-stages", "L1", "L2", "L3", "S10", "S3")
+def joint_fan_in_of_tokens(b: TablePatch) -> None:
+    """A joint chunk waits for the writers of its tokens alone (beside the catalogue)."""
+    state_fan_in_of_tokens(b)
+
+
+@mutation("joint-on-one-side", "joint", "S12", "S1", "S3", "S10", "S11")
+def joint_on_one_side(b: TablePatch) -> None:
+    """The prefill rank sends the last tokens without the state (beside the catalogue)."""
+
+    def of_tokens(value: Any, k: int) -> Cut:
+        cut = cut_of(value, k)
+        return Cut(cut.first, cut.tokens)
+
+    b.patch(prefill, "cut_of", of_tokens)
 
 
 @mutation("state-before-the-last-token", "state", "S12")
