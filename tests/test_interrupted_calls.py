@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
@@ -16,6 +17,7 @@ import kvproto
 from kvproto.errors import ArgumentError
 from kvproto.protocol.states import Cause
 from kvproto.room import Room
+from kvproto.verify.testing import inside
 from kvproto.verify.testing.pair import Pair
 
 TOKENS, HOME = 12, kvproto.__path__[0]
@@ -106,3 +108,28 @@ def test_an_endpoint_is_closed_whichever_line_of_its_close_is_interrupted(pair: 
         struck = interrupted(line, endpoint.close)
         assert endpoint.closed, f"line {line}"
     assert line > 30
+
+
+@pytest.mark.parametrize("side", ["prefill", "decode"])
+def test_a_pool_whose_attach_was_interrupted_is_never_taken(pair: Pair, side: str) -> None:
+    endpoint = pair.prefills[0] if side == "prefill" else pair.decodes[0]
+    plan, at = pair.plan, side == "decode"
+    first, second = (pair.pool((plan.prefill, plan.decode)[at], 0, pair.seeds[at]) for _ in range(2))
+    pair.start()
+    endpoint.detach()
+    while not endpoint.detached:
+        pair.collect()
+    loop, go_on, main = inside(endpoint).loop, threading.Event(), threading.get_ident()
+
+    def busy() -> None:
+        while not loop._inbox:
+            pass
+        signal.pthread_kill(main, signal.SIGINT)
+        go_on.wait(10.0)
+
+    loop.call(busy)
+    with pytest.raises(KeyboardInterrupt):
+        endpoint.attach(first)
+    go_on.set()
+    endpoint.attach(second)
+    assert endpoint.pool is second and endpoint.metrics()["pools attached"] == 1

@@ -143,7 +143,8 @@ class EventLoop(LoopThread):
     def ask(self, action: Callable[[], Any]) -> Any:
         """Have the loop's thread call `action`, and return or raise what it does; blocks; any thread.
 
-        EndpointError: the loop is closed or broken.
+        An action that has not begun when the caller is interrupted never does.  EndpointError: the loop is closed or
+        broken.
         """
         if self._owner in (None, get_ident()):
             self.whole.claim()
@@ -152,14 +153,21 @@ class EventLoop(LoopThread):
         answer = Future[Any]()
 
         def act() -> None:
+            if not answer.set_running_or_notify_cancel():
+                return
             try:
                 answer.set_result(action())
             except BaseException as error:  # noqa: BLE001  # the caller's, whatever it is
                 answer.set_exception(error)
 
-        self.call(act)
-        while not wait_for((answer,), LONGEST_WAIT).done:
-            self.check()
+        try:
+            self.call(act)
+            while not wait_for((answer,), LONGEST_WAIT).done:
+                self.check()
+        except BaseException:  # an interrupt: the caller repeats the call, or takes its pool elsewhere
+            if not answer.cancel():  # it has begun: whole, so that the next call sees its effect
+                wait_for((answer,))
+            raise
         return answer.result()
 
     def raise_event(self, event: Event) -> None:
