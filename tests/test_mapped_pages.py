@@ -14,14 +14,14 @@ from support.stories import layout
 
 from kvproto.data import mapped_pages, prefill_data
 from kvproto.data.mapped_pages import MappedPages, _pages
-from kvproto.data.mapped_parts import MappedPart
+from kvproto.data.mapped_parts import MappedEnd, MappedJoint, MappedPart
 from kvproto.io.kernels import triton
 from kvproto.io.kernels.crossing import Rows, all_of_them
 from kvproto.io.transports.base import Busy, Completed, Failed, PeerId, Transport, TransportError, UsageError
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.layout.costs import PROFILES, Costs
-from kvproto.layout.cut import Cut
+from kvproto.layout.cut import Block, Cut
 from kvproto.layout.placement import Placement, Strides, dense
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
@@ -473,3 +473,40 @@ def test_a_lost_peers_kernels_are_in_doubt_until_they_end() -> None:
     assert not writer.quiescent(handle)
     work.over = True
     assert writer.poll() == [] and writer.quiescent(handle)
+
+
+def test_the_part_of_a_joint_chunk_is_made_once_of_both_and_anew_when_either_is() -> None:
+    here, other_peer = PeerId("1"), PeerId("2")
+    maps: dict[PeerId, Any] = {here: {0: 1}, other_peer: {0: 2}}
+    transport: Any = SimpleNamespace(maps=maps.get)
+    parts = MappedPages(transport, cast("Any", None), cast("Any", None), (), Placement((), ()))
+    plan = Plan(layout(1), layout(1), CHUNK_TOKENS)
+    (tokens,) = plan.duties(0)
+    state = replace(tokens, src_layer=1)
+    blocks = Block(tokens, 0, 8, at_end=False), Block(state, 256, 8, at_end=True)
+
+    def part(peer: PeerId, *sources: int) -> MappedPart:
+        return MappedPart(cast("Any", None), sources, 4, 4, maps[peer])
+
+    def ends(peer: PeerId, *sources: int) -> MappedEnd:
+        return MappedEnd((), sources, maps[peer])
+
+    made: Any = parts._made
+    for peer in maps:
+        made[peer, tokens, False] = part(peer, 1, 2)
+        assert parts.of(peer, blocks) is None, "what travels at the end is not mapped"
+        assert parts.of(peer, blocks[:1]) is made[peer, tokens, False]
+        made[peer, state, True] = ends(peer, 2, 3)
+    both, other = parts.of(here, blocks), parts.of(other_peer, blocks)
+    assert isinstance(both, MappedJoint) and isinstance(other, MappedJoint)
+    assert both.sources == (1, 2, 3) and both.maps is maps[here] and other.maps is maps[other_peer]
+    assert parts.of(here, blocks) is both and parts.of(other_peer, blocks) is other
+    for kind, anew in ((tokens, part(here, 4)), (state, ends(here, 5))):
+        made[here, kind, kind is state] = anew
+        found = parts.of(here, blocks)
+        assert isinstance(found, MappedJoint) and found is not both and anew in (found.tokens, found.at_end)
+        both = found
+    parts.forget(here)
+    assert parts.of(here, blocks) is None and parts.of(other_peer, blocks) is other and len(parts._joint) == 1
+    parts.move(cast("Any", None), Placement((), ()))
+    assert parts.of(other_peer, blocks) is None and not parts._joint

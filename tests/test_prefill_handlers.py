@@ -168,13 +168,17 @@ def test_pieces_go_in_batches_that_the_transport_takes_and_each_part_is_counted_
     pages = np.arange(4, dtype=np.int64)
     data.entries[ROOM] = RoomEntry(CHUNK_TOKENS, torch.from_numpy(pages), pages, 4)
     ((link, peer),) = data.link_peer.items()
-    effect = do.PreparePages(ROOM, 0, 0, Target(link, 7, Cut(0, CHUNK_TOKENS)), pages.astype("<u4").tobytes())
-    (part,) = data.rank.peers[link].plan.duties(0)
+    cut = Cut(0, CHUNK_TOKENS)
+
+    def effect(plan: Plan) -> do.PreparePages:
+        return do.PreparePages(ROOM, 0, 0, Target(link, 7, cut, plan.part(0, 0, cut)), pages.astype("<u4").tobytes())
+
+    known = effect(data.rank.peers[link].plan)
     for most, inflight in ((3, 100), (100, 3)):
         caps = replace(data.transport.caps, max_descs=most, max_inflight_descs=inflight)
         transport: Any = SimpleNamespace(caps=caps, remote=data.transport.remote)
         data.page_writes = PageWrites(transport, data.regions, data.memory.placement)
-        batches = [sum(len(each.descs) for each in batch) for batch in data._batches(effect, peer, part)]
+        batches = [sum(len(each.descs) for each in batch) for batch in data._batches(known, peer)]
         assert len(batches) > 1 and max(batches) == 3
     data.page_writes = PageWrites(data.transport, data.regions, data.memory.placement)
     assert data.stats["pages"] == 2 and data.stats["direct"] == 0
@@ -182,11 +186,11 @@ def test_pieces_go_in_batches_that_the_transport_takes_and_each_part_is_counted_
         plan = Plan(layout(2), theirs, CHUNK_TOKENS)
         data.rank.peers[link].plan = plan
         data.learn(link)
-        data._batches(effect, peer, plan.duties(0)[0])
+        data._batches(effect(plan), peer)
         assert {**data.stats, **way} == data.stats
     data.rank.peers[link].placement = Placement((), (), "planted")
     with pytest.raises(NoRouteError, match="the pool of the decode rank is closed: planted"):
-        data._batches(effect, peer, part)
+        data._batches(known, peer)
     del data.entries[ROOM]
 
 
@@ -298,7 +302,8 @@ def test_a_store_is_bound_to_a_table_that_is_placed_and_says_how_many_bytes_it_m
     mapped = SimpleNamespace(bind=lambda *about: about)
     data.streams.place_all = lambda: placed.append(1)
     made = data._bind(PAGES, entry, mapped)
-    assert made.launch == (entry, b"", CHUNK_TOKENS, CHUNK_TOKENS, data.streams, data.gathers.pool) and not placed
+    assert made.launch == (entry, (b"", b""), CHUNK_TOKENS, CHUNK_TOKENS, data.streams, data.gathers.pool)
+    assert not placed
     assert (made.entry, made.by, made.nbytes, made.layers) == (entry, mapped, 7, 0)
     entry.table = NO_TABLE
     data._bind(PAGES, entry, mapped)
