@@ -44,6 +44,7 @@ def test_a_joint_chunk_is_a_quarter_larger_than_the_largest_other_one() -> None:
 def test_who_has_no_state_or_cuts_it_or_says_so_has_none() -> None:
     for held in (layout(KV), layout(KV, replace(LAST, groups=2)), layout(joint=False)):
         assert held.joint_tokens(CHUNK) == 0
+    assert replace(layout(KV), joint=True).joint_tokens(CHUNK) == 0, "a peer may say so that has none"
     assert layout(KV).joint is UNSET and layout(joint=False).joint is UNSET and layout().joint is True
     for sides in ((layout(joint=False), layout()), (layout(), layout(joint=False))):
         assert Plan(*sides, CHUNK).joint_tokens == 0
@@ -56,7 +57,8 @@ def test_a_slot_holds_it_and_who_has_no_room_says_that_it_takes_none() -> None:
     assert [held.slot_bytes(rank, CHUNK) for rank in (0, 1)] == [most] * 2
     assert layout(tp=2, joint=False).slot_bytes(0, CHUNK) == CHUNK * TOKEN // 2
     assert held.fitted(most, CHUNK) is held and held.fitted(most - 1, CHUNK) == layout(tp=2, joint=False)
-    assert layout(joint=False).fitted(1, CHUNK) == layout(joint=False)
+    apart = layout(joint=False)
+    assert apart.fitted(1, CHUNK) is apart
     stages = layout(pp=2)  # the first of two has two of the five layers, and the other one more
     sizes = [stages.slot_bytes(rank, CHUNK) for rank in (0, 1)]
     assert stages.fitted(max(sizes), CHUNK) is stages and not stages.fitted(min(sizes), CHUNK).joint
@@ -65,6 +67,7 @@ def test_a_slot_holds_it_and_who_has_no_room_says_that_it_takes_none() -> None:
 @pytest.mark.parametrize(("tokens", "prefix", "found"), [
     (15, 0, [(0, 15, True)]), (16, 0, [(0, 16, False), (16, 0, True)]), (17, 0, [(0, 16, False), (16, 1, True)]),
     (20, 4, [(4, 16, False), (20, 0, True)]), (20, 16, [(16, 4, True)]), (20, 20, [(20, 0, True)]),
+    (22, 4, [(4, 16, False), (20, 2, True)]),
 ])  # fmt: skip
 def test_a_cell_that_is_not_whole_joins_the_state(tokens: int, prefix: int, found: list[tuple[int, int, bool]]) -> None:
     about = tokens, prefix, CHUNK, 1, 1, 15
@@ -111,14 +114,17 @@ def test_parts_have_a_block_of_either_behind_those_of_the_writers_before() -> No
         assert plan.part(writer, 0, replace(both, first=32)) is part, "of every room"
     assert plan.grant_bytes(0, both) == 2 * 2560
     assert plan.whole_state == (Cut(0, 15, state=True),)
-    with pytest.raises(LayoutError, match="writer 2"):
-        plan.part(2, 0, both)
+    apart = Plan(layout(tp=2), layout(tp=2), CHUNK)
+    assert apart.fan_in(0, both) == (0,)
+    with pytest.raises(LayoutError, match="writer 1 has no duty towards reader 0"):
+        apart.part(1, 0, both)
 
 
 def test_a_writer_of_one_kind_alone_has_one_block() -> None:
     first, second = replace(KV, layers=(0, 1)), replace(LAST, layers=(2, 3, 4))
     plan, both = Plan(layout(first, second, pp=2), layout(first, second), CHUNK), Cut(0, 2, state=True)
     assert plan.fan_in(0, Cut(0, 2)) == (0,) and plan.fan_in(0, Cut(2, 0, state=True)) == (1,)
+    assert plan.fan_in(0, Cut(0, 1, state=True)) == (0, 1)
     assert plan.fan_in(0, both) == (0, 1)
     (tokens,), (state,) = (plan.part(writer, 0, both).blocks(both) for writer in (0, 1))
     assert not tokens.at_end and state.at_end and tokens.offset == state.offset == 0

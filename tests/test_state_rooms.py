@@ -226,10 +226,11 @@ def test_few_last_tokens_are_one_chunk_with_the_state(route: Any) -> None:
     """Three tokens are a quarter of the state; a ring that holds no two such chunks gets none."""
     ours, theirs = sides(FULL, state(0, 2), tp=(4, 1))
     small, large = replace(SMALL_RING, route=route), replace(SMALL_RING, slot_bytes=1500, route=route)
-    short_ring = replace(SMALL_RING, ring_bytes=1 << 12, route=route)
+    two = 2 * theirs.slot_bytes(0, 8)
+    rings = [replace(SMALL_RING, ring_bytes=size, route=route) for size in (two, two - 1)]
     for tokens, prefix, sizes, each in (
         (3, 0, small, 1), (4, 0, small, 2), (19, 0, small, 3), (7, 4, small, 1), (3, 0, large, 1),
-        (3, 0, short_ring, 2),
+        (3, 0, rings[0], 1), (3, 0, rings[1], 2),
     ):  # fmt: skip
         with StatePair(ours, theirs, chunk_tokens=8, settings=sizes, digests=route == "staged") as both:
             room = both.open(tokens, prefix=prefix)
@@ -238,6 +239,8 @@ def test_few_last_tokens_are_one_chunk_with_the_state(route: Any) -> None:
             both.check(room)
             sent = sum(inside(one).data.stats[way] for one in both.prefills for way in ("writes", "pages", "direct"))
             assert sent == 4 * each, (tokens, prefix, sizes)
+            moved = inside(both.decodes[0]).data.moved["staged" if route == "staged" else "pages"]
+            assert moved == (tokens - prefix) * 160 + 2 * (4 * 48 + 36 + 4 * 256), "and not what aligns them"
 
 
 def test_more_groups_of_state_than_the_smallest_share_has_layers_are_refused() -> None:

@@ -197,9 +197,8 @@ class PrefillData(PrefillWires):
             made: deque[Batch] = deque()
             made += self._batches(effect, peer) if mapped is None else (self._store(effect, peer, mapped),)
             if self._digests:
-                self.entries[effect.room].by_pages.extend(
-                    (cut.first, cut.tokens, block.share) for block in part.blocks(cut) if not block.at_end
-                )
+                # With digests nothing at the end goes over pages, so the share is of tokens.
+                self.entries[effect.room].by_pages.append((cut.first, cut.tokens, part.share))
         except BaseException as error:  # noqa: BLE001  # as above
             self.writes.unmade(key, error)
             return

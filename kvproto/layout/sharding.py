@@ -122,7 +122,7 @@ class Layout(msgspec.Struct, frozen=True, cache_hash=True):
         stages: Stages = (), joint: bool = True,
     ) -> Layout:  # fmt: skip
         """Return the layout of a model with these caches; the other arguments are the fields of that name."""
-        both = len({getattr(cache, "travels", ALL) == ALL for cache in caches}) > 1
+        both = {getattr(cache, "travels", ALL) for cache in caches} > {ALL}
         return cls(
             layers, *UNUSED, NAMED, page_size, tp, pp, order, stages, tuple(caches), (joint and both) or UNSET
         )  # fmt: skip
