@@ -121,9 +121,8 @@ def cut_at(
     """
     first = prefix + k // groups * chunk_tokens
     if not (chunk_tokens >= 1 and 0 <= prefix <= first < tokens):
-        total = chunks(tokens, prefix, chunk_tokens, groups, state_groups)
-        joined = groups == 1 and 0 < (tokens - prefix) % chunk_tokens <= joint
-        if total - state_groups <= k < total and not joined:
+        total = chunks(tokens, prefix, chunk_tokens, groups, state_groups, joint)
+        if total - state_groups <= k < total:
             return Cut(tokens, 0, k - total + state_groups, state_groups, state=True)
         raise LayoutError("no-such-chunk", f"chunk {k} of a room of {total} chunks; both sides must derive one plan")
     return Cut(first, min(chunk_tokens, tokens - first), k % groups, groups, tokens - first <= joint and groups == 1)

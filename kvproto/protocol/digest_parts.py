@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 PARTS = {
-    "layout": "2b15b805",
+    "layout": "d70245b0",
     "ring": "6661dc94",
     "timing": "0614de4d",
     "messages": "fdc0db8a",

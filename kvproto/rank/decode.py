@@ -56,7 +56,8 @@ class DecodeRank(Rank):
         self, layout: Layout, index: int, *, group: int, chunk_tokens: int, incarnation: int,
         settings: Settings | None = None
     ) -> None:  # fmt: skip
-        layout = layout.fitted((settings or Settings()).ring_bytes // 2, chunk_tokens)
+        settings = settings or Settings()
+        layout = layout.fitted(settings.ring_bytes // 2, chunk_tokens)
         super().__init__(
             layout, index, group=group, chunk_tokens=chunk_tokens, incarnation=incarnation, settings=settings
         )

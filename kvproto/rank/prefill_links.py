@@ -220,7 +220,7 @@ class PrefillLinks(Rank):
                 of_tokens = self._owed(to, plan, 1)[2]
                 closed = closed or of_tokens is None
                 pieces += of_tokens.pieces(cut.tokens, runs) if of_tokens is not None else 0
-        at_port = [at_the_port(plan.of(cut.only(at_end=each.at_end)), each.share) for each in part.blocks(cut)]
+        at_port = (at_the_port(plan.of(cut.only(at_end=each.at_end)), each.share) for each in part.blocks(cut))
         return estimate(
             to.costs or self.costs, part.nbytes, 0 if closed else pieces, 1 if cut.tokens else plan.state_groups,
             ring=self.settings.route != "pages" and not self._no_slot(plan, to.rank), open_=not closed,
