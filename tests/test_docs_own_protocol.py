@@ -50,13 +50,6 @@ def test_what_the_page_shows_is_what_happens(tmp_path: Path) -> None:
             file.write_text(rest)
 
 
-def test_what_the_page_of_calls_shows_is_what_happens(tmp_path: Path) -> None:
-    page = (ROOT / "examples" / "leased_calls" / "README.md").read_text()
-    (block,) = re.findall(r"```console\n(.*?)```", page, re.DOTALL)
-    for command, shown in commands(block):
-        compare([line for line in shown if line != "…"], run(command, tmp_path, ROOT))
-
-
 def test_what_the_second_protocol_s_page_shows_is_what_happens(tmp_path: Path) -> None:
     page = (ROOT / "examples" / "two_phase_commit" / "README.md").read_text()
     (block,) = re.findall(r"```console\n(.*?)```", page, re.DOTALL)

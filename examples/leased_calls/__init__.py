@@ -1,1 +1,0 @@
-"""Calls that run at most once, under leases."""
