@@ -68,7 +68,7 @@ instance's cache with those in the prefill instance's, whatever way they came. W
 things, too: they tell orders of magnitude.
 
 """
-TTL, WAIT = 20.0, 10.0
+TTL, WAIT = 10.0, 10.0
 #: seconds that a scenario may take, beyond which it has failed; an instance that is replaced may start for minutes
 LIMIT = 1200.0
 
