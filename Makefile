@@ -113,6 +113,7 @@ engines-vllm: $(ENGINES)/vllm/.made
 # The guides' own commands, with clients in front of them.
 engines-http: $(ENGINES)/vllm/.made $(ENGINES)/sglang/.made
 	@$(ENGINES)/vllm/bin/python -m examples.engine_runs.guide vllm --table examples/results/vllm_http.json
+	@$(ENGINES)/vllm/bin/python -m examples.engine_runs.guide vllm --ranks 2 --table examples/results/vllm_ranks_http.json
 	@$(ENGINES)/sglang/bin/python -m examples.engine_runs.guide sglang --table examples/results/sglang_http.json
 
 # Two prefill and two decode instances, each replaced by another build of kvproto under load.

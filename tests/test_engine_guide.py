@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("aiohttp", reason="the clients need aiohttp, which the engines bring")
 from test_vllm_router import serve
 
-from examples.engine_runs import guide
+from examples.engine_runs import data_parallel, guide
 from examples.engine_runs.clients import TOKENS, Case, Clients, Row, cases, texts
 from examples.engine_runs.guide import GUIDES, bound, commands, running
 from examples.engine_runs.kept_rows import KeptRows
@@ -27,6 +27,33 @@ def test_a_guide_has_the_commands_of_two_servers_and_a_router(engine: str) -> No
     for server in (prefill, decode):
         assert server.startswith(of.server) and server.endswith(of.cpu) and "'/a model'" in server
     assert router.startswith("python -m ") and "router" in router and of.cpu not in router
+
+
+def test_a_prefill_instance_with_data_parallel_ranks_is_given_to_the_router_once_a_rank() -> None:
+    plain = commands(GUIDES["vllm"], Path("model"))
+    prefill, decode, router = data_parallel.of_ranks(plain, 2)
+    assert (prefill, decode) == (f"{plain[0]} --data-parallel-size 2", plain[1])
+    for rank in (0, 1):
+        assert f"--prefill http://127.0.0.1:8100 --card /tmp/prefill-0.card_dp{rank}" in router
+    assert router.count("--card") == router.count("--prefill ") == 2 and router.count("--decode") == 1
+
+
+def _metrics(name: str, *counts: int) -> str:
+    return "".join(
+        f'vllm:kvproto_{name}_total{{engine="{rank}",model_name="m"}} {count}.0\n' for rank, count in enumerate(counts)
+    )
+
+
+@pytest.mark.parametrize(
+    ("sent", "received", "failed", "good"),
+    [((3, 4), 7, 0, True), ((7, 0), 7, 0, False), ((3, 4), 6, 1, False), ((3, 4), 0, 0, False), ((), 0, 0, False)],
+)
+def test_each_rank_has_to_have_sent_kv_and_no_room_may_have_failed(
+    sent: tuple[int, ...], received: int, failed: int, *, good: bool
+) -> None:
+    decode = _metrics("received", received) + _metrics("failed", failed)
+    row = data_parallel.judged(_metrics("sent", *sent) + "# HELP vllm:kvproto_sent_total x\n", decode, 2)
+    assert row.good is good and f"at decode {received}, and {failed} failed" in row.note
 
 
 def test_ranks_are_bound_to_cores_where_there_are_several() -> None:

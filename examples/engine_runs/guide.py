@@ -2,6 +2,7 @@
 
     python -m examples.engine_runs.guide vllm        # in the engine's environment: make engines
     python -m examples.engine_runs.guide sglang
+    python -m examples.engine_runs.guide vllm --ranks 2     # data-parallel ones of the prefill instance
 
 The commands are those of the page, to the letter, but for `MODEL` (or `M`) and the options that a small model on a CPU
 needs (`CPU`), which are put at the end of an instance's.  A row is a case of `clients`, and in the table as soon as
@@ -28,7 +29,7 @@ from typing import NamedTuple
 
 import aiohttp
 
-from examples.engine_runs import tokenizer
+from examples.engine_runs import data_parallel, tokenizer
 from examples.engine_runs.clients import Case, Clients, Row, cases, whole_model
 from examples.engine_runs.kept_rows import KeptRows
 from examples.sglang import model
@@ -219,8 +220,11 @@ async def replaced(clients: Clients, programs: Programs, index: int, name: str, 
     return Row(name, good, round(time.monotonic() - begun, 1), told)
 
 
-async def play(guide: Guide, folder: Path, programs: Programs, keep: Callable[[Row], None]) -> None:
-    """Wait until they serve, then all cases; `keep` is called with each row that is made."""
+async def play(guide: Guide, folder: Path, programs: Programs, keep: Callable[[Row], None], ranks: int = 1) -> None:
+    """Wait until they serve, then all cases; `keep` is called with each row that is made.
+
+    `ranks`: data-parallel ones of the prefill instance.
+    """
     tokens, whole = whole_model(folder)
     async with aiohttp.ClientSession() as session:
         clients = Clients(guide.url, str(folder), session, whole, tokens.decode if guide.spelt else list)
@@ -234,6 +238,8 @@ async def play(guide: Guide, folder: Path, programs: Programs, keep: Callable[[R
         status, listed = await clients.get("/v1/models")
         keep(Row("models", status == HTTPStatus.OK and json.loads(listed)["data"] != [], 0.0))
         keep(await benchmark(guide, folder, programs))
+        if ranks > 1:
+            keep(await data_parallel.shared(clients, programs.asked, ranks))
         for index, side in enumerate(("prefill", "decode")):
             name, case = f"{side} killed and started anew", cases(tokens, side)[0]
             keep(await replaced(clients, programs, index, name, case))
@@ -245,13 +251,17 @@ def main() -> int:
     parser.add_argument("engine", choices=GUIDES)
     parser.add_argument("--out", type=Path, default=Path(".engines/http"), help="where the model and the logs go")
     parser.add_argument("--table", type=Path, help="where the rows go, as JSON")
+    parser.add_argument("--ranks", type=int, default=1, help="data-parallel ranks of vLLM's prefill instance")
     args = parser.parse_args()
+    if args.ranks > 1 and args.engine != "vllm":
+        parser.error("--ranks is about vllm: SGLang's ranks are not named by a router")
     guide, folder, rows = GUIDES[args.engine], args.out / "llama", KeptRows(args.table)
     args.out.mkdir(parents=True, exist_ok=True)
     model.make(folder)
     tokenizer.save(folder, model.VOCABULARY)
-    with running(guide, commands(guide, folder.resolve()), args.out) as programs:
-        asyncio.run(play(guide, folder.resolve(), programs, rows.keep))
+    asked = commands(guide, folder.resolve())
+    with running(guide, data_parallel.of_ranks(asked, args.ranks) if args.ranks > 1 else asked, args.out) as programs:
+        asyncio.run(play(guide, folder.resolve(), programs, rows.keep, args.ranks))
     return 0 if rows.good else 1
 
 

@@ -28,6 +28,8 @@ ENGINES = "vLLM", "SGLang"
 ONE, MANY = {"vLLM": "in turn", "SGLang": "seq"}, {"vLLM": "32 at once", "SGLang": "many"}
 #: files whose rows note the seconds of a part of their scenarios alone
 UNTIMED = "sglang", "sglang_gpu"
+#: by head of a column: the file of rows over HTTP
+OVER_HTTP = {"vLLM": "vllm", "SGLang": "sglang", "vLLM, two data-parallel ranks at prefill": "vllm_ranks"}
 SUMMARY = (
     "engine", "prefill → decode", "rows as they must be", "answers of the whole model", "digests compared, differ",
     "blocks of both caches compared, differ", "all blocks back",
@@ -125,7 +127,7 @@ def each(cells: list[Cell]) -> str:
 
 def over_http(results: Path = RESULTS) -> str:
     """The rows of `examples.engine_runs.guide`; empty: there are none."""
-    files = {engine: results / f"{engine.lower()}_http.json" for engine in ENGINES}
+    files = {engine: results / f"{file}_http.json" for engine, file in OVER_HTTP.items()}
     made = {engine: json.loads(file.read_text()) for engine, file in files.items() if file.exists()}
     if not made:
         return ""
