@@ -6,8 +6,8 @@ where its caller is unknown.  A checked call raises WrongTypeError at once.  Two
     checked       checks each argument before the call: for constructors and rare calls
     explained     checks them only after the call has raised an error of wrong types: for calls per room
 
-A whole number is an object with `__index__`, so numpy's numbers count, and `True` does not.  An object is of a protocol
-if it has its names.  A hint that cannot be resolved at run time is not checked.
+A whole number is an object whose `__index__` answers, so numpy's numbers count, and `True` does not.  An object is of a
+protocol if it has its names.  A hint that cannot be resolved at run time is not checked.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import inspect
 import operator
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, ParamSpec, TypeVar, Union
 
 from kvproto.errors import ArgumentError
@@ -101,6 +101,8 @@ def matches(value: Any, hint: Any) -> bool:
         listed = all(hasattr(value, name) for name in ("__len__", "__getitem__"))
         listed = listed and not isinstance(value, str | bytes | dict)
         return listed and (items is Any or all(matches(each, items) for each in value))
+    if origin is not None and issubclass(origin, Mapping):
+        return isinstance(value, Mapping)
     if origin is not None:
         return callable(value) if origin is Callable else True
     if getattr(hint, "_is_protocol", False):
@@ -110,7 +112,13 @@ def matches(value: Any, hint: Any) -> bool:
 
 def is_whole(value: Any) -> bool:
     """Whether it is a whole number; a bool is none."""
-    return not isinstance(value, bool) and hasattr(value, "__index__")
+    if isinstance(value, bool):
+        return False
+    try:
+        operator.index(value)
+    except Exception:  # noqa: BLE001  # an array of several numbers has the name, and raises as it likes
+        return False
+    return True
 
 
 def whole(name: str, value: Any) -> int:

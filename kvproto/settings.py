@@ -71,9 +71,10 @@ class Settings(msgspec.Struct, frozen=True):
                 raise ArgumentError(f"Settings.{name} is {value!r}: it is a whole number from {low} to {high}")
         if not isinstance(self.timing, Timing):
             raise ArgumentError(f"Settings.timing is {self.timing!r}: it is a Timing")
-        if self.route not in get_args(Route):
+        if not isinstance(self.route, str) or self.route not in get_args(Route):
             raise ArgumentError(f"Settings.route is {self.route!r}: it is {', '.join(get_args(Route))}")
-        if not isinstance(self.costs, Costs) and self.costs not in ("", *PROFILES):
+        named = isinstance(self.costs, str) and self.costs in ("", *PROFILES)
+        if not isinstance(self.costs, Costs) and not named:
             raise ArgumentError(f"Settings.costs is {self.costs!r}: it is a Costs, or one of {', '.join(PROFILES)}")
 
     def costs_of(self, profile: str) -> Costs:

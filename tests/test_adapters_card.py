@@ -49,6 +49,8 @@ def test_what_a_later_version_adds_is_passed_over() -> None:
         ({"protocol": [2, 1]}, "the lowest version comes first"),
         ({"layout": {"tp": 3}}, "layout"),
         ({"layout": "NHD"}, "layout"),
+        ({"signature": "\ud800"}, "surrogates"),
+        ({"group": "\ud800"}, "surrogates"),
         ({"protocol": [PROTOCOL[1] + 1, PROTOCOL[1] + 2]}, "this side is the older one"),
     ],
 )

@@ -15,8 +15,11 @@ import torch
 import kvproto
 from kvproto import (
     ArgumentError,
+    CachePool,
     DecodeEndpoint,
     Fabric,
+    HostPool,
+    Keys,
     KvprotoError,
     Layout,
     LayoutError,
@@ -36,8 +39,11 @@ LAYOUT: dict[str, Any] = {
 }  # fmt: skip
 ODD: tuple[Any, ...] = (
     1 << 40, 1 << 64, -(1 << 70), -1, 0, 1.5, 16.0, math.nan, math.inf, True, False, "x", b"x", [], (), {}, [object()],
-    np.float32(2.0), np.int64(-3), object(), object, 1j,
+    np.float32(2.0), np.int64(-3), np.uint64((1 << 64) - 1), np.arange(2), torch.zeros(2), object(), object, 1j,
 )  # fmt: skip
+
+
+CACHES = Layout.of_caches([kvproto.Cache("kv", (kvproto.CachePart("k", 1, 8),))], layers=1, page_size=16, tp=1)
 
 
 def pool() -> Pool:
@@ -60,6 +66,7 @@ CONSTRUCTORS: dict[type, Callable[[], dict[str, Any]]] = {
     Room: lambda: {"id": 1}, Timer: lambda: {"period": 1.0}, Timing: dict, Settings: dict,
     Pool: lambda: {"k": pool().k, "v": pool().v},
     PrefillEndpoint: lambda: {"chunk_tokens": 16}, DecodeEndpoint: dict, Fabric: dict,
+    HostPool: lambda: {"above": pool(), "pages": 2},
 }  # fmt: skip
 
 
@@ -78,6 +85,34 @@ def test_a_constructor_refuses_by_name_what_it_cannot_use(call: type) -> None:
             else:
                 if isinstance(result, PrefillEndpoint | DecodeEndpoint):
                     result.close()
+    assert not wrong, "\n".join(wrong)
+
+
+FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
+    kvproto.Layout.of_caches: {"caches": (), "layers": 1, "page_size": 16, "tp": 1},
+    CachePool: {"layout": CACHES, "rank": 0, "parts": {}, "tensors": {}, "left_out": {}, "slot_of": ()},
+    HostPool(pool(), 2).lift: {"taken": [0], "pages": [0], "tokens": 8},
+    Keys.load: {"secret_file": "/nowhere/at/all"}, kvproto.ResumePoint.decode: {"text": "{}"},
+    kvproto.PageDigests.decode: {"text": "{}"}, kvproto.resume_prefix: {"receivers": [], "senders": []},
+    kvproto.NixlTransport: {"instance": "", "params": {}}, kvproto.MooncakeTransport: {"host": "", "protocol": ""},
+}  # fmt: skip
+#: what a library is told, which it refuses in words of its own
+LIBRARYS = (kvproto.NixlTransport, kvproto.MooncakeTransport)
+
+
+@pytest.mark.parametrize("call", FUNCTIONS, ids=lambda call: call.__qualname__)
+def test_a_function_refuses_by_name_what_it_cannot_use(call: Callable[..., Any]) -> None:
+    wrong = []
+    for name, usual in FUNCTIONS[call].items():
+        for value in ODD:
+            if call in LIBRARYS and type(value) is type(usual):
+                continue
+            try:
+                call(**{**FUNCTIONS[call], name: value})
+            except KvprotoError:
+                continue
+            except Exception as error:  # noqa: BLE001 - what is looked for
+                wrong.append(f"{name}={value!r}: {type(error).__name__}: {error}")
     assert not wrong, "\n".join(wrong)
 
 
@@ -174,7 +209,7 @@ class Closing(Protocol):
 @pytest.mark.parametrize(
     ("value", "hint", "fits"),
     [(len, Callable[[Any], int], True), (5, Callable[[Any], int], False), ({"a": 1}, dict[str, int], True),
-     (5, dict[str, int], True), ([1, 2], Sequence[int], True), ((), Sequence[int], True),
+     (5, dict[str, int], False), (5, type[int], True), ([1, 2], Sequence[int], True), ((), Sequence[int], True),
      ([1, "x"], Sequence[int], False), ("x", Sequence[str], False), (b"x", Sequence[int], False),
      ({1: 2}, Sequence[int], False), ({1}, Sequence[int], False),
      (5, Sequence[int], False), ([1, "x"], Sequence[Any], True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -94,12 +95,13 @@ def test_no_socket_has_what_libzmq_does_by_default(context: zmq.Context[zmq.Sock
         each.close()
 
 
-def test_what_cannot_be_dialled_leaves_nothing_open(context: zmq.Context[zmq.Socket[bytes]]) -> None:
+@pytest.mark.parametrize("address", ["nowhere", "tcp://127.0.0.1:\ud800"], ids=["no transport", "no text"])
+def test_what_cannot_be_dialled_leaves_nothing_open(context: zmq.Context[zmq.Socket[bytes]], address: str) -> None:
     closed, close = list[int](), Standing.close
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Standing, "close", lambda it: closed.append(it.number) or close(it))  # type: ignore[func-returns-value]
-        with pytest.raises(ControlError, match="cannot connect to 'nowhere'"):
-            dial(context, 4, "nowhere", MAX_FRAME, None, Unanswered(1.0))
+        with pytest.raises(ControlError, match=re.escape(f"cannot connect to {address!r}")):
+            dial(context, 4, address, MAX_FRAME, None, Unanswered(1.0))
     assert closed == [-6], "each has a number of its own, below those of the gate"
 
 

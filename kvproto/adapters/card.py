@@ -93,7 +93,8 @@ class Card(msgspec.Struct, frozen=True):
         """The card of these values; CardError names what is wrong with them."""
         try:
             card = msgspec.convert(plain, cls)
-        except (msgspec.ValidationError, ArgumentError, LayoutError) as error:
+            card.encode()  # UnicodeError: a string that is no text, which others would meet later
+        except (msgspec.ValidationError, ArgumentError, LayoutError, UnicodeError) as error:
             raise CardError(f"this is no card: {error}") from error
         card.check()
         return card

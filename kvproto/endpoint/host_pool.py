@@ -10,6 +10,7 @@ multiprocessors do it, and a forward beside it keeps the others.
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from kvproto.data.room_entry import HostPages, as_table
 from kvproto.endpoint.validation import pick_kernels
 from kvproto.errors import ArgumentError
 from kvproto.io.kernels.base import Kernels, Pool, Ticket
+from kvproto.io.kernels.cache_pool import ANY_PAGE
 from kvproto.io.kernels.crossing import Crossing, Rows
 from kvproto.io.kernels.current_device import use_device
 from kvproto.io.kernels.host_buffer import HostBuffer
@@ -51,8 +53,9 @@ class HostPool:
         """
         if above.of is not None:
             raise ArgumentError("host pages are of pools of K and V: this pool names its caches")
-        if pages < 1:
-            raise ArgumentError(f"{pages} host pages: at least one")
+        pages = operator.index(pages)
+        if not 1 <= pages < ANY_PAGE:
+            raise ArgumentError(f"{pages} host pages: at least one, and fewer than {ANY_PAGE}")
         self.above, shapes = above, [_shape(each, above.order, pages) for kind in above.kinds for each in kind]
         sizes = [int(np.prod(shape)) * above.itemsize for shape in shapes]
         with use_device(above.gpu):
@@ -86,6 +89,7 @@ class HostPool:
             ArgumentError: pages are missing, or not of their pool
 
         """
+        tokens = operator.index(tokens)  # numpy's unsigned numbers have no negative
         near, far = _need(self.pool, taken, tokens, "host page"), _need(self.above, pages, tokens, "page")
         gpu, device = self.above.gpu, self.above.device
         with use_device(gpu):

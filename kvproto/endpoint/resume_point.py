@@ -15,6 +15,7 @@ from typing import Any, Self
 
 import msgspec
 
+from kvproto.call_arguments import checked
 from kvproto.errors import ArgumentError
 from kvproto.fsm.codec import UNREADABLE
 from kvproto.layout.agreement import agree
@@ -34,6 +35,7 @@ class Portable(msgspec.Struct, frozen=True):
         return msgspec.json.encode(self).decode()
 
     @classmethod
+    @checked
     def decode(cls, text: str | bytes) -> Self:
         """Return what this text says; ArgumentError names what is wrong with it."""
         if len(text) > MAX_TEXT:
@@ -91,6 +93,7 @@ def point_of(room: Room, value: Any) -> ResumePoint:
     return ResumePoint(room, value.tokens, value.prefix, upto)
 
 
+@checked
 def resume_prefix(receivers: Sequence[PageDigests], senders: Sequence[PageDigests]) -> Resumption:
     """Return the prefix of the room that goes on with what the receivers have.
 

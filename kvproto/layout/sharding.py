@@ -122,6 +122,8 @@ class Layout(msgspec.Struct, frozen=True, cache_hash=True):
         stages: Stages = (), joint: bool = True,
     ) -> Layout:  # fmt: skip
         """Return the layout of a model with these caches; the other arguments are the fields of that name."""
+        if not isinstance(caches, Sequence):
+            raise LayoutError("bad-field", f"caches is {caches!r}; it must be a sequence of caches")
         both = {getattr(cache, "travels", ALL) for cache in caches} > {ALL}
         return cls(
             layers, *UNUSED, NAMED, page_size, tp, pp, order, stages, tuple(caches), (joint and both) or UNSET
@@ -134,7 +136,7 @@ class Layout(msgspec.Struct, frozen=True, cache_hash=True):
                 raise LayoutError("bad-field", f"{name} is {value!r}; it must be an int from {low} to {high}")
         if not isinstance(self.dtype, str) or not 0 < len(self.dtype) <= MAX_NAME:
             raise LayoutError("bad-field", f"dtype is {self.dtype!r}; it must be a name of 1 to {MAX_NAME} characters")
-        if self.order not in get_args(Order):
+        if not isinstance(self.order, str) or self.order not in get_args(Order):
             raise LayoutError("bad-field", f"order is {self.order!r}; it must be 'NHD' or 'HND'")
         if self.ranks > MAX_RANKS:
             raise LayoutError("too-many-ranks", f"tp {self.tp} x pp {self.pp}; a group has at most {MAX_RANKS} ranks")

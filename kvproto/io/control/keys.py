@@ -26,6 +26,7 @@ import zmq
 import zmq.auth
 from zmq.utils import z85
 
+from kvproto.call_arguments import checked
 from kvproto.errors import ArgumentError
 
 SECRET, PUBLIC = ".key_secret", ".key"
@@ -46,6 +47,7 @@ class Keys:
     allowed: frozenset[bytes] = field(repr=False)
 
     @classmethod
+    @checked
     def load(cls, secret_file: str | Path) -> Self:
         """The pair in this file; allowed is whose public file (`*.key`) lies beside it.
 

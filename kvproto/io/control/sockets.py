@@ -177,7 +177,7 @@ def listen(
         socket.bind(address)
         bound = bytes(socket.get(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
         return ControlSocket(LISTENER, socket, None, unread), handshakes, with_key(bound, keys)
-    except (zmq.ZMQError, TypeError) as error:
+    except (zmq.ZMQError, TypeError, UnicodeError) as error:
         handshakes.close()
         socket.close()
         msg = f"cannot listen on {address!r}: {error}; {LOOPBACK} takes any free port"
@@ -197,7 +197,7 @@ def dial(
     try:
         socket.set(zmq.ROUTING_ID, name)
         socket.connect(place)
-    except (zmq.ZMQError, TypeError) as error:
+    except (zmq.ZMQError, TypeError, UnicodeError) as error:
         standing.close()
         socket.close()
         msg = f"cannot connect to {address!r}: {error}; an address is like tcp://127.0.0.1:4000"

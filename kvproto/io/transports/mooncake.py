@@ -28,6 +28,8 @@ import uuid
 from collections import deque
 from typing import Any
 
+from kvproto.call_arguments import checked
+
 from .base import (
     BackendUnavailable,
     BadEndpoint,
@@ -131,6 +133,7 @@ class _Engine:
 class MooncakeTransport(WriteRecords[_MooncakeWrite]):
     """`host`: this process's address for peers. BackendUnavailable, also for a second engine."""
 
+    @checked
     def __init__(
         self, host: str, instance: str | None = None, protocol: str = "tcp", device: str = "", *,
         engine: _Engine | None = None,

@@ -36,6 +36,7 @@ from typing import Any
 
 import numpy as np
 
+from kvproto.call_arguments import checked
 from kvproto.errors import Step, failures, raise_exit, run_all
 
 from . import host_memory
@@ -109,6 +110,7 @@ class NixlTransport(WriteRecords[_NixlWrite]):
     peers' kernels ours (`device_maps`), and copy engines host memory that is shared (`twin_writes`). Raises
     BackendUnavailable."""
 
+    @checked
     def __init__(
         self, instance: str | None = None, params: Mapping[str, str] | None = None, *, maps: bool = True
     ) -> None:  # fmt: skip
