@@ -5,6 +5,7 @@ The rows one by one are what a table means.  The generated code starts from the 
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
@@ -17,12 +18,12 @@ from support.triples import Triples
 from examples.two_phase_commit import protocol as commit
 from kvproto.adapters import request_events, request_tables, room_tables
 from kvproto.endpoint.group_table import decode_group
-from kvproto.fsm.driver import steps
+from kvproto.fsm.driver import Driver, steps
 from kvproto.fsm.machine import machine_for
 from kvproto.fsm.table import Row, Table
 from kvproto.fsm.timer_wheel import INFINITY, QUANTUM
 from kvproto.fsm.timing import NamedTimers
-from kvproto.fsm.vocabulary import TimerFired
+from kvproto.fsm.vocabulary import Report, TimerFired
 from kvproto.protocol.tables import TABLES
 from kvproto.protocol.timing import Timing
 from kvproto.verify.check.configs import CONFIGS, SUITES
@@ -52,10 +53,10 @@ Triple = tuple[Any, Any, float]
 def interpreted(
     table: Table[Any], rows: Iterable[Row], timing: NamedTimers, value: Any, event: Any, now: float
 ) -> Fired:  # fmt: skip
-    """Fire the first of a pair's rows whose guard holds; a refusal's report is left out."""
+    """Fire the first of a pair's rows whose guard holds; of a refusal's report the reason is kept."""
     row = next((row for row in rows if row.when is None or row.when(value, event, now)), None)
     if row is None or row.verb != "row":
-        return row, value, ()
+        return row, value, (row.why,) if row is not None and row.verb == "refuse" else ()
     new = value if row.let is None else row.let(value, event, now)
     if row.target is not row.source or row.again:
         new = replace(new, due=due(table, timing, row, value, new, now), state=row.target)
@@ -96,7 +97,14 @@ class RowsBeside:
 
     def _generated(self, value: Any, event: Any, now: float) -> Fired:
         row, new, effects = self.machine.fire(value, event, now)
-        return row, new, effects if row is not None and row.verb == "row" else ()
+        if row is not None and row.verb == "refuse":
+            return row, new, tuple(each.why for each in effects if isinstance(each, Report))
+        return row, new, effects if row is not None else ()
+
+    def fired_by(self, value: Any, event: Any, now: float) -> Fired | None:
+        """Fire the generated step; None: no row, or this value has no such event."""
+        fired = self._tried(lambda: self.machine.fire(value, event, now))
+        return fired if fired is not None and fired[0] is not None else None
 
     def _tried(self, how: Any) -> Fired | None:
         try:
@@ -158,6 +166,34 @@ def firing(beside: RowsBeside) -> Iterator[str]:
             if at and all(row.verb != "row" or row.index in beside.fired for row in rows):
                 break
             yield beside.difference(*triple)
+
+
+def only_one(event: Any) -> Any:
+    """The key of whatever it is about."""
+    return 0
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+@pytest.mark.parametrize("parts", [False, True], ids=["flat", "parts"])
+def test_a_driver_carries_out_what_the_step_says(table: Table[Any], *, parts: bool) -> None:
+    """Its effects too, where no event of the same table follows."""
+    beside, driver = RowsBeside(table, KV), Driver(KV)
+    driver.add("machines", table, only_one, within=only_one if parts else None)
+    store, key = driver.stores["machines"], (0, 0) if parts else 0
+    for value, event, now in triples(table, seed=13, each=60):
+        if (fired := beside.fired_by(value, event, now)) is None:
+            continue
+        row, new, effects = fired
+        store.put_back({key: value}, OrderedDict())
+        driver.clear_pending()
+        driver.trace.clear()
+        out = driver.handle(event, now)
+        first, *more = driver.trace
+        assert first == (now, row, event, value, new)
+        if not more:
+            assert out == [effect for effect in effects if type(effect) not in driver.inner]
+            assert store.get(key) == (None if new.state in table.final and new is not value else new)
+            assert new.due >= value.due or new.due in (store.wheel.next, INFINITY)
 
 
 @pytest.mark.parametrize("fault", ["timer", "guard", "effect", "let"])
