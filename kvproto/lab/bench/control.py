@@ -6,7 +6,7 @@ answer, the posted write, its end, the note in the decode rank's hands, the laun
 outcome. *Throughput*: whole rooms as fast as one link carries them, 64 at a time. *Calls*: Python calls a room and a
 chunk on each side, the same on every machine. *Idle*: the processor time of an endpoint in its own loop while nothing
 happens. *Processor*: that of a room, of all threads of the process, where the endpoint has a thread of its own: at 300
-rooms a second, and as fast as they go.
+rooms a second, and as fast as they go; `floor` is a room's messages and write by hand.
 
 Both loops sleep between events as they do on threads of their own (`poll`, and `wait` when nothing moved); with
 `--spin` they never do. Transfers are checked: a decode pool starts as noise and must end as the prefill pool.
@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kvproto.arguments import positive, real
+from kvproto.lab.bench.bare_rooms import BareRooms
 from kvproto.lab.bench.control_calls import count
 from kvproto.lab.bench.control_side import LIVE
 from kvproto.lab.bench.goals import POSTED, RATE
@@ -54,14 +55,36 @@ def throughput(tell: Callable[..., list[Any]], rooms: int, gen: int) -> list[flo
 def processor(tell: Callable[..., list[Any]], rooms: int, gen: int) -> list[dict[str, Any]]:
     """Milliseconds of processor time that a room takes of each process whose endpoint has a thread."""
     tell("PD", "serve")
-    runs = (rooms, 0), (RATE * RATED_S, RATE), (rooms, 0)  # the first one warms up
     spent = [
         tell("PD", "spend", count, gen + turn, rate, time.perf_counter() + LEAD_S)
-        for turn, (count, rate) in enumerate(runs)
+        for turn, (count, rate) in enumerate(runs_of(rooms))
     ]
     return [
         {"side": side, "ms a room": 1e3 * rated, "at full load": 1e3 * full, "times": rated / full}
         for side, rated, full in zip(("prefill", "decode"), *spent[1:], strict=True)
+    ]
+
+
+def runs_of(rooms: int) -> tuple[tuple[int, float], ...]:
+    """Return rooms and rates of the runs whose processor time is taken; the first one warms up."""
+    return (rooms, 0), (RATE * RATED_S, RATE), (rooms, 0)
+
+
+def bare_processor(members: Members, rooms: int, cuda: bool) -> list[dict[str, Any]]:
+    """Return what `processor` would if there were nothing but messages and writes (`BareRooms`)."""
+    for side in "pd":
+        members.start(side, 0, BareRooms, side, cuda)
+    ours, theirs = members.tell("pd", "address").values()
+    members.tell("p", "meet", *theirs)
+    members.tell("d", "meet", *ours)
+    spent = [
+        members.tell("pd", "spend", count, rate, time.perf_counter() + LEAD_S).values()
+        for count, rate in runs_of(rooms)
+    ]
+    members.tell("pd", "end")
+    return [
+        {"floor ms a room": 1e3 * rated, "floor at full load": 1e3 * full, "floor times": rated / full}
+        for rated, full in zip(*spent[1:], strict=True)
     ]
 
 
@@ -102,6 +125,7 @@ def bench(course: Course, *, spin: bool, cuda: bool, rounds: int, pace: float, r
     spent = processor(tell, rooms, gen + 4)  # behind the three floods; after it nobody else polls
     right = all(tell("D", "right"))
     tell("PD", "end")
+    spent = [ours | floor for ours, floor in zip(spent, bare_processor(members, rooms, cuda), strict=True)]
     return found | {"idle": idle, "processor": spent, "right": right, "calls": count()}
 
 

@@ -6,7 +6,8 @@ attention has it.  Rooms are open before the clock runs; the time is from the mo
 the last decode rank has handed out the last outcome.  Beside each transfer the same bytes are written by hand: one bulk
 write for each room, prefill rank and reader, through the same transport, polled to their ends by their senders.  Where
 pages are mapped, the kernels of all rooms are launched by hand, too, as soon as the device takes them (`stores`): what
-that takes no protocol can save, since ranks of one GPU take turns on it.
+that takes no protocol can save, since ranks of one GPU take turns on it.  Of few rooms the rows are written piece by
+piece, too, by NIXL's own descriptors in their best form (`descriptors`): lists and requests are prepared beforehand.
 
 Every byte of the first transfer is compared, and of one after the timed ones.
 """
@@ -34,6 +35,8 @@ from kvproto.settings import Route, Settings
 LAYERS, FOURTH = 60, 4
 FULL = tuple(range(FOURTH - 1, LAYERS, FOURTH))
 RANKS, INSTANCES = 4, 4
+#: rooms of which the descriptors are posted, too: each takes as long as the one before
+DESCRIBED = 8
 #: bytes of a ring at most
 MOST_RING = 2 << 30
 #: of a gated delta net: a convolution of q, k and v over four taps, and the heads of the recurrence
@@ -93,6 +96,7 @@ class Hybrid:
             stores += [self._spent("store", "P")] if maps else []
             times.append(self._moved(gen))
             gen += 1
+        found = self._described(form)
         right &= self._checked(gen)
         nbytes = form.rooms * sum(form.owed(writer, 0) for writer in range(RANKS))
         busiest = max(form.owed(writer, 0) for writer in range(RANKS)) * RANKS * form.rooms / nbytes
@@ -102,8 +106,22 @@ class Hybrid:
             "state_groups": form.plan.state_groups, "mb_a_room": 1e-6 * nbytes / form.rooms,
             "ms": 1e3 * time_s, "bulk_ms": 1e3 * bulk_s, "gbs": 1e-9 * nbytes / time_s, "share": bulk_s / time_s,
             **({"stores_ms": 1e3 * store_s, "floor_share": bulk_s / store_s} if maps else {}),
-            "busiest_writer": busiest, "right": right,
+            **({"descriptors_share": bulk_s / (1e-3 * found["descriptors_ms"])} if found else {}), **found,
+            "busiest_writer": busiest, "right": right and found.get("descriptors_right", True),
         }  # fmt: skip
+
+    def _described(self, form: HybridForm) -> dict[str, Any]:
+        """Post the rows by NIXL's own descriptors, once: how long, how many, and whether they were right.
+
+        {}: too many rooms.
+        """
+        if form.rooms > DESCRIBED:
+            return {}
+        self.members.tell("D", "mark")
+        pieces = self.members.tell("P", "bind_descriptors").values()
+        spent = 1e3 * self._spent("describe", "P")
+        right = all(self.members.tell("D", "whole").values())
+        return {"descriptors_ms": spent, "pieces": sum(pieces), "descriptors_right": right}
 
     def _moved(self, gen: int) -> float:
         self.members.tell("PD", "ask", gen)

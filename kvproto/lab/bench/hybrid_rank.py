@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import torch
 
-from kvproto.data.room_entry import RoomEntry
+from kvproto.data.room_entry import HostPages, RoomEntry
 from kvproto.endpoint.decode_endpoint import DecodeEndpoint
 from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.io.kernels.base import Launch, Ticket
@@ -22,6 +22,7 @@ from kvproto.io.kernels.cache_pool import CachePool
 from kvproto.io.transports.base import Completed, PeerId
 from kvproto.io.transports.nixl import NixlTransport
 from kvproto.io.transports.regions import bulk
+from kvproto.lab.bench.described_rows import DescribedRows
 from kvproto.lab.bench.pipeline_rank import PipelineRank, give_way
 from kvproto.lab.bench.pools import MARKER, seeded_bytes
 from kvproto.layout.cut import Cut
@@ -114,23 +115,39 @@ class HybridRank(PipelineRank):
     def bind_stores(self) -> bool:
         """Bind the kernels that store each room's rows; whether there are any: the peers' pages are mapped."""
         data, case, self.bound = inside(self.endpoint).data, self.case, list[Launch]()
-        each, plan, state = -(-case.tokens // case.decode.page_size), case.plan, case.plan.state
+        plan, state = case.plan, case.plan.state
         assert state is not None
         (cuts,) = plan.state_cuts(state.duties(self.index))
-        for at, room in enumerate(self._rooms()):
-            there = (room - 1) // case.instances  # its number among its instance's
-            entry = RoomEntry(case.tokens, self.tables[room].to(self.device), self.tables[room].numpy(), each)
-            entry.ends, entry.end_tables = ((at,),), (None,)
-            pages = np.arange(each * there, each * there + each, dtype="<u4").tobytes()
-            slots = np.array([1, there], "<u4").tobytes()
-            peer = self._peer(room, 0)
-            parts = [(share, False) for share in plan.duties(self.index)]
-            for share, at_end in (*parts, *((share, True) for share in cuts)):
-                mapped = data.mapped.get(peer, share, state=at_end)
+        parts = [(share, False) for share in plan.duties(self.index)] + [(share, True) for share in cuts]
+        for room in self._rooms():
+            entry, pages, slot = self._placed(room)
+            far = pages.astype("<u4").tobytes(), np.array([1, slot], "<u4").tobytes()
+            for share, at_end in parts:
+                mapped = data.mapped.get(self._peer(room, 0), share, state=at_end)
                 if mapped is None:
                     return False
-                self.bound.append(mapped.bind(entry, (pages, slots), 0, case.tokens, data.streams, data.gathers.pool))
+                self.bound.append(mapped.bind(entry, far, 0, case.tokens, data.streams, data.gathers.pool))
         return True
+
+    def _placed(self, room: int) -> tuple[RoomEntry, HostPages, int]:
+        """Return a room's entry here, and its pages and its slot at its decode instance."""
+        case, table = self.case, self.tables[room]
+        each, there = -(-case.tokens // case.decode.page_size), (room - 1) // case.instances
+        entry = RoomEntry(case.tokens, table.to(self.device), table.numpy(), len(table))
+        entry.ends, entry.end_tables = ((self._rooms().index(room),),), (None,)
+        return entry, np.arange(each * there, each * there + each), there
+
+    def bind_descriptors(self) -> int:
+        """Make the writes of each room's rows by descriptors ready; how many descriptors they have."""
+        rank, self.described = inside(self.endpoint).rank, DescribedRows(self.endpoint, self.case.plan, self.index)
+        for room in self._rooms():
+            link = rank.link_of[DECODE_GROUP + room % self.case.instances, 0]
+            self.described.add(link, *self._placed(room))
+        return self.described.count
+
+    def describe(self, at: float) -> tuple[float, float]:
+        """Post them from the moment `at`: (begin, end)."""
+        return self.described.post(at)
 
     def store(self, at: float) -> tuple[float, float]:
         """Launch what is bound, one after the other: (begin, end).
