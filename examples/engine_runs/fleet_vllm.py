@@ -15,6 +15,7 @@ from examples.engine_runs.fleet import Fleet
 from examples.engine_runs.fleet_build import FleetBuild
 from examples.engine_runs.fleet_router import FleetRouter
 from examples.engine_runs.fleet_server import Server
+from examples.engine_runs.guide import GUIDES
 from examples.vllm.instances import BLOCK, CHUNK, ENVIRONMENT
 
 #: seconds that the router waits for an instance's requests
@@ -55,7 +56,8 @@ class VllmServer(Server):
 
     def environment(self, build: FleetBuild) -> dict[str, str]:
         """Return vLLM's environment, with this build."""
-        return {**build.environment(), **ENVIRONMENT}
+        both = f"{GUIDES['vllm'].environment['PYTHONPATH']}:{build.folder}"
+        return {**build.environment(), **ENVIRONMENT, "PYTHONPATH": both}
 
 
 class VllmRouter(FleetRouter):

@@ -67,7 +67,7 @@ GUIDES = {
         "--enforce-eager --dtype float32 --max-model-len 1024",
         {
             "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1",
-            "VLLM_HOST_IP": "127.0.0.1",
+            "VLLM_HOST_IP": "127.0.0.1", "PYTHONPATH": str(TOP / "examples" / "vllm" / "cpu"),
         },
         "vllm bench serve --backend openai --base-url {url} --model {model} --dataset-name random --num-prompts 16 "
         "--random-input-len 200 --random-output-len 16 --ignore-eos --disable-tqdm",
@@ -77,7 +77,7 @@ GUIDES = {
         "--device cpu --attention-backend torch_native --sampling-backend pytorch --disable-cuda-graph "
         "--disable-overlap-schedule --disable-custom-all-reduce --dtype float32 --mem-fraction-static 0.3 "
         "--max-total-tokens 8192 --context-length 1024 --max-running-requests 16 --skip-server-warmup "
-        "--chunked-prefill-size 64 --page-size 16 --disaggregation-decode-retraction-backup none",
+        "--chunked-prefill-size 64 --page-size 16 --disaggregation-decode-retraction-backup none --sleep-on-idle",
         {
             "PYTHONPATH": str(TOP / "examples" / "sglang" / "cpu"), "MC_LOG_LEVEL": "ERROR",
             "SGLANG_HOST_IP": "127.0.0.1", "SGLANG_LOCAL_IP_NIC": "lo", "MOONCAKE_PROTOCOL": "tcp",

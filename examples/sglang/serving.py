@@ -1,15 +1,12 @@
 """Serving: the child's end of an instance of SGLang.
 
 The child runs SGLang's own loop, in which the pipe is one more thing to read.  Requests are under way at once, and each
-may be aborted.  On a CPU the child imports SGLang once and forks its schedulers, where SGLang would have each import it
-anew, and schedulers without any request sleep until there is one, where they would take a core each.
+may be aborted.  On a CPU schedulers without any request sleep until there is one, where they would take a core each.
 """
 
 from __future__ import annotations
 
 import asyncio
-import importlib
-import multiprocessing
 import os
 import sys
 import time
@@ -29,8 +26,6 @@ DRAFTING: dict[str, Any] = {
     "speculative_algorithm": "EAGLE", "speculative_num_steps": 1, "speculative_eagle_topk": 1,
     "speculative_num_draft_tokens": 2,
 }  # fmt: skip
-#: modules that schedulers and detokenizers import, with all models
-IMPORTED = "managers.scheduler", "managers.detokenizer_manager", "disaggregation.decode", "models.registry"
 #: in tokens: what a rank has place for, what a request may have, what a forward computes of it
 TOKENS = {"max_total_tokens": 8192, "context_length": 1024, "chunked_prefill_size": 64}
 
@@ -40,8 +35,6 @@ def serve(start: Start, line: Connection) -> None:
     sys.path[:0] = os.environ["PYTHONPATH"].split(os.pathsep)
     import sglang
 
-    if start.device == "cpu":
-        _fork()
     options = OPTIONS | {name: number * start.scale for name, number in TOKENS.items()} | {
         "model_path": start.model, "tp_size": start.tp * start.data_parallel, "port": start.port,
         "page_size": start.page_size, "attn_dp_size": start.data_parallel, "pp_size": start.stages,
@@ -63,14 +56,6 @@ def serve(start: Start, line: Connection) -> None:
     line.send("ready")
     engine.loop.run_until_complete(_answer(engine, line))
     engine.shutdown()
-
-
-def _fork() -> None:
-    """Import what SGLang's processes run, and have them forked; a process that has used a GPU cannot be."""
-    multiprocessing.set_start_method("fork", force=True)
-    vars(multiprocessing)["set_start_method"] = lambda *_, **__: None  # SGLang sets "spawn"
-    for name in IMPORTED:
-        importlib.import_module(f"sglang.srt.{name}")
 
 
 async def _answer(engine: Any, line: Connection) -> None:

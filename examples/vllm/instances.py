@@ -1,7 +1,6 @@
 """Instances of vLLM in processes of their own, and how they are asked; this process is the router.
 
-On a CPU vLLM spawns its processes, each of which imports it anew, and on two cores that takes longer than most
-scenarios.  Here they are forked of this process, which has imported what they run.
+Their processes are forked of this one, which has imported what they run (`examples.vllm.cpu.forking`).
 """
 
 from __future__ import annotations
@@ -10,14 +9,14 @@ import asyncio
 import itertools
 import os
 import time
-from functools import cache, partial
-from importlib import import_module
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 import psutil
 
+from examples.vllm.cpu import forking
 from examples.vllm.hosts import Host
 from examples.vllm.model import Kind, drafting
 from kvproto.adapters.vllm.router_requests import Params, params_for
@@ -47,32 +46,11 @@ EAGER: dict[str, Any] = {"enforce_eager": True}
 TRACED: dict[str, Any] = {"compilation_config": {"mode": 2, "backend": "eager"}}
 #: by instance: where NixlConnector listens
 PORTS = {"P": "5600", "P2": "5620", "D": "5650"}
-#: modules that an instance's processes import
-IMPORTED = (
-    "vllm.v1.engine.core", "vllm.v1.worker.cpu_worker", "vllm.v1.executor.multiproc_executor",
-    "examples.vllm.recording",
-)  # fmt: skip
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1", "UCX_TLS": "tcp,self,sm",
     "UCX_LOG_LEVEL": "error", "NIXL_LOG_LEVEL": "ERROR", "VLLM_HOST_IP": "127.0.0.1", "TORCH_NUM_THREADS": "1",
 }  # fmt: skip
-
-
-@cache
-def fork() -> None:
-    """Have vLLM's processes forked of this one, which imports what they run."""
-    from vllm.platforms.cpu import CpuPlatform
-
-    for name in IMPORTED:
-        import_module(name)
-    adapt = CpuPlatform.check_and_update_config
-
-    def adapted(config: Any) -> None:
-        adapt(config)
-        os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"  # it has just set "spawn"
-
-    CpuPlatform.check_and_update_config = staticmethod(adapted)
 
 
 class Cut(NamedTuple):
@@ -120,7 +98,7 @@ class Instance:
         os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
         if drafting(model, kind):  # what judges drafts is compiled in eager mode, too, which takes minutes
             os.environ["TORCHDYNAMO_DISABLE"] = "1"
-        fork()
+        forking.install()
         from vllm.config import KVTransferConfig
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM

@@ -1,0 +1,57 @@
+"""Forking: on a CPU vLLM's processes are forked of the one that serves.
+
+vLLM spawns them on a CPU, so each imports vLLM anew, and on two cores that takes longer than most of what an instance
+is asked afterwards.  Here the process that serves imports once what engines and workers run.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any
+
+PLATFORM = "vllm.platforms.cpu"
+#: modules that an instance's processes import
+IMPORTED = "vllm.v1.engine.core", "vllm.v1.worker.cpu_worker", "vllm.v1.executor.multiproc_executor"
+
+
+class Forking:
+    """Finds the module of vLLM's CPU, and alters it once it has run."""
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """Return the module's spec, with a loader that alters it; None: another module."""
+        spec = PathFinder.find_spec(name, path, target) if name == PLATFORM else None
+        if spec is None or spec.loader is None:
+            return None
+        run: Any = spec.loader.exec_module
+
+        def run_and_alter(module: ModuleType) -> None:
+            run(module)
+            patch(module)
+
+        spec.loader.exec_module = run_and_alter  # type: ignore[method-assign]
+        return spec
+
+
+def patch(module: ModuleType) -> None:
+    """Have an engine's processes forked."""
+    platform: Any = vars(module)["CpuPlatform"]
+    adapt = platform.check_and_update_config
+
+    def adapted(config: Any) -> None:
+        adapt(config)
+        os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"  # it has just set "spawn"
+        for name in IMPORTED:
+            import_module(name)
+
+    platform.check_and_update_config = staticmethod(adapted)
+
+
+def install() -> None:
+    """Alter it where it is imported from now on."""
+    if Forking not in sys.meta_path:
+        sys.meta_path.insert(0, Forking)
