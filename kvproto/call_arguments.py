@@ -100,7 +100,7 @@ def matches(value: Any, hint: Any) -> bool:
         items = typing.get_args(hint)[0] if typing.get_args(hint) else Any
         listed = all(hasattr(value, name) for name in ("__len__", "__getitem__"))
         listed = listed and not isinstance(value, str | bytes | dict)
-        return listed and (items is Any or all(matches(each, items) for each in value))
+        return listed and all(matches(each, items) for each in value)
     if origin is not None and issubclass(origin, Mapping):
         return isinstance(value, Mapping)
     if origin is not None:
@@ -132,8 +132,6 @@ def whole(name: str, value: Any) -> int:
 _PLAIN: dict[Any, Callable[[Any], bool]] = {
     int: is_whole,
     float: lambda value: isinstance(value, int | float) and not isinstance(value, bool),
-    None: lambda value: value is None,
-    type(None): lambda value: value is None,
 }
 
 

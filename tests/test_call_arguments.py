@@ -194,8 +194,30 @@ def test_what_a_signature_says_is_what_is_refused() -> None:
         with pytest.raises(WrongTypeError, match=told) as raised:
             call(*args, **kwargs)
         assert len(str(raised.value)) < 250
-    with pytest.raises(TypeError, match="missing"):
+    with pytest.raises(TypeError, match=r"call\(\) missing 1 required positional argument"):
         call(1)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_a_long_value_is_shown_by_its_beginning(over: int) -> None:
+    @checked
+    def call(count: int) -> int:
+        return count
+
+    value: Any = "x" * (78 + over)  # eighty characters with its quotes, or one more
+    with pytest.raises(WrongTypeError) as raised:
+        call(value)
+    assert f"count is {repr(value)[:80]}{'...' * over}, of type str" in str(raised.value)
+
+
+def test_a_hint_that_is_there_for_type_checkers_alone_is_not_checked_and_the_others_are() -> None:
+    def call(odd: Any, count: int) -> int:
+        return count
+
+    call.__annotations__["odd"] = "NowhereAtRunTime"
+    assert checked(call)(object(), 2) == 2
+    with pytest.raises(WrongTypeError, match="count is 'x'"):
+        checked(call)(object(), "x")  # type: ignore[arg-type]
 
 
 class Closing(Protocol):
@@ -211,7 +233,7 @@ class Closing(Protocol):
     [(len, Callable[[Any], int], True), (5, Callable[[Any], int], False), ({"a": 1}, dict[str, int], True),
      (5, dict[str, int], False), (5, type[int], True), ([1, 2], Sequence[int], True), ((), Sequence[int], True),
      ([1, "x"], Sequence[int], False), ("x", Sequence[str], False), (b"x", Sequence[int], False),
-     ({1: 2}, Sequence[int], False), ({1}, Sequence[int], False),
+     ({1: 2}, Sequence[int], False), ({1}, Sequence[int], False), ([1, "x"], list[int], False), ([1], list[int], True),
      (5, Sequence[int], False), ([1, "x"], Sequence[Any], True),
      (5, Sequence[Any], False), (SimpleNamespace(close=1, name=2), Closing, True), (SimpleNamespace(), Closing, False),
      (SimpleNamespace(close=1), Closing, False), (None, type(None), True), (0, type(None), False), (None, None, True),

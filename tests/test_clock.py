@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvproto.io.clock import GRACE_S, ManualClock, MonotonicClock, SteadyClock, WakingClock
+from kvproto.io.clock import GRACE_S, Clock, ManualClock, MonotonicClock, SteadyClock, WakingClock
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -97,6 +97,15 @@ def test_timers_wait_for_a_moment_when_a_stopped_process_goes_on_and_real_time_s
     assert (clock.now(), clock.awake()) == (real.now(), GRACE_S / 2)
     real.advance(GRACE_S / 2)
     assert (clock.now(), clock.awake()) == (real.now(), 0.0)
+    real.advance(40.0)
+    clock.now()
+    assert clock.awake() == GRACE_S, "the wait was over, so the next stop has one, too"
+
+
+@pytest.mark.parametrize("clock", [MonotonicClock(), SteadyClock(1.0), ManualClock()])
+def test_a_clock_that_knows_of_no_stop_has_timers_end_when_they_are_due(clock: Clock) -> None:
+    clock.now()
+    assert clock.awake() == 0.0
 
 
 def test_an_owner_who_polls_seldom_has_its_timers_ended_at_every_second_call() -> None:

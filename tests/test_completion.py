@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
+from types import SimpleNamespace
 
 import pytest
 import shtab
 
 from kvproto.cli import COMMANDS, main
-from kvproto.cli.completion_command import whole_parser
+from kvproto.cli.completion_command import _parsers_of, whole_parser
 from kvproto.lab.cli import BENCHES
 from kvproto.verify.cli.draw_command import SUFFIX
 from kvproto.verify.cli.draw_command import parser as draw_parser
@@ -50,6 +52,12 @@ def test_a_shell_reads_its_script(shell: str, capsys: pytest.CaptureFixture[str]
     if shutil.which(shell) is None:
         pytest.skip(f"no {shell} here")
     subprocess.run([shell, "-n"], input=script, text=True, check=True, timeout=30)
+
+
+def test_a_command_that_reads_no_arguments_is_a_defect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "reads_nothing", SimpleNamespace(main=lambda _: 0))
+    with pytest.raises(AssertionError, match="reads_nothing reads no arguments"):
+        _parsers_of("reads_nothing")
 
 
 def test_parsers_read_again_once_a_script_is_made(script: str) -> None:

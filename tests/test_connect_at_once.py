@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -225,6 +226,23 @@ def test_kernels_that_cannot_be_made_are_told(
     monkeypatch.setattr(decode._data.kernels, "prepare", prepare)
     pair.connect(0)
     with pytest.raises(LinkError, match=f"kernels cannot be made: {type(error).__name__}: no compiler"):
+        passes(pair, decode.ready)
+
+
+@pytest.mark.parametrize(("error", "ends"), [(RuntimeError("no room"), False), (KeyboardInterrupt("no room"), True)])
+def test_kernels_that_fail_where_they_are_there_already_are_told_and_an_interrupt_is_raised(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, error: BaseException, ends: bool
+) -> None:  # fmt: skip
+    decode, faults = pair.decodes[0], iter((None, error))
+
+    def make(*_: Any) -> None:
+        if (fault := next(faults)) is not None:
+            raise fault
+
+    monkeypatch.setattr(decode._groups, "_make_kernels", make)
+    with pytest.raises(KeyboardInterrupt) if ends else nullcontext():
+        pair.connect(0)
+    with pytest.raises(LinkError, match=f"kernels cannot be made: {type(error).__name__}: no room"):
         passes(pair, decode.ready)
 
 

@@ -823,12 +823,54 @@ def test_who_is_closed_does_nothing_more_and_says_so() -> None:
         control.close()
     calls: tuple[Callable[[], object], ...] = (
         lambda: control.send(peer, b""), lambda: control.connect("tcp://127.0.0.1:9"), lambda: control.receive(1),
-        lambda: control.disconnect(peer), lambda: control.wait(0.0),
+        lambda: control.disconnect(peer), lambda: control.wait(0.0), control.descriptors,
     )  # fmt: skip
     for call in calls:
         with pytest.raises(ControlError, match="closed"):
             call()
     control.wake()
+
+
+def test_a_call_leaves_nothing_to_sleep_on_once_and_then_the_descriptors_are_told(
+    opened: Callable[..., Control],
+) -> None:
+    control = opened()
+    quiet = control.descriptors()
+    assert quiet and quiet == control.descriptors()
+    control.wake()
+    assert control.descriptors() == ()
+    assert control.descriptors() == quiet and not control.wait(0.0), "one call ends one sleep"
+
+
+def test_who_is_gone_is_forgotten_with_its_name(opened: Callable[..., Control]) -> None:
+    listener, gone, other = opened(LOOPBACK), Peer(0, b"gone"), Peer(0, b"gone, too")
+    for peer in (gone, other):
+        assert listener.send(peer, b"x") is Sent.GONE and not listener.stands(peer)
+    listener.disconnect(gone)
+    assert listener.stands(gone) and not listener.stands(other)
+
+
+def test_a_look_at_connections_is_taken_when_it_is_due(
+    opened: Callable[..., Control], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listener, looks = opened(LOOPBACK), list[float]()
+    unread = listener._unread
+    assert unread is not None
+    monkeypatch.setattr(Unread, "look", lambda _, now: looks.append(now))
+    unread.due = time.monotonic() + PATIENCE
+    listener.receive(1)
+    assert not looks
+    unread.due = 0.0
+    listener.receive(1)
+    assert len(looks) == 1
+
+
+def test_what_is_held_for_later_leaves_with_the_next_look(opened: Callable[..., Control]) -> None:
+    _, _, connected, peer = introduced(opened)
+    connected.send(peer, b"later", later=True)
+    assert connected.outboxes.held
+    connected.receive(1)
+    assert not connected.outboxes.held
 
 
 def test_one_that_is_dropped_closes_itself() -> None:

@@ -287,23 +287,24 @@ def accepted() -> Iterator[socket.socket]:
 
 
 @contextmanager
-def no_descriptors(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def no_descriptors(monkeypatch: pytest.MonkeyPatch, number: int = errno.EMFILE) -> Iterator[None]:
     """Nothing can be opened for a moment."""
 
     def refuse(_fd: int) -> int:
-        raise OSError(errno.EMFILE, "too many open files")
+        raise OSError(number, "too many open files")
 
     with monkeypatch.context() as moment:
         moment.setattr(os, "dup", refuse)
         yield
 
 
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE], ids=["of the process", "of the machine"])
 def test_a_connection_is_watched_on_after_a_moment_without_descriptors(
-    accepted: socket.socket, monkeypatch: pytest.MonkeyPatch
+    accepted: socket.socket, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:  # fmt: skip
     watched = Unread(MAX_FRAME, Counter())
     watched.add(accepted.fileno())
-    with no_descriptors(monkeypatch):
+    with no_descriptors(monkeypatch, number):
         watched.look(100.0)
         assert len(watched) == 1 and watched._connections[accepted.fileno()].looked == 100.0
     watched.look(200.0)

@@ -110,6 +110,26 @@ def test_data_and_stores_go_before_what_an_engine_computes_and_tables_do_not(
     assert DeviceStreams(cast("Any", SimpleNamespace(type="cuda", index=None))).index == 0
 
 
+def test_tables_of_peers_go_by_the_driver_on_the_stream_of_tables_for_the_two_of_stores(
+    cuda: Cuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = list[tuple[Any, ...]]()
+
+    class Noted:
+        def __init__(self, *about: Any) -> None:
+            given.append(about)
+
+        def place(self, pages: bytes) -> Any:
+            return "placed", pages
+
+    monkeypatch.setattr(device_streams, "PeerTables", Noted)
+    monkeypatch.setattr(device_streams, "cuda_driver", lambda: "the driver")
+    device: Any = SimpleNamespace(type="cuda", index=GPU)
+    made = DeviceStreams(device)
+    assert given == [("the driver", device, made._tables, made.stores)]
+    assert made.place_peer(b"pages") == made._sent == ("placed", b"pages")
+
+
 @pytest.mark.parametrize("device", [0, GPU], ids=["of another device", "of the stream's device"])
 def test_a_stream_is_current_on_its_device_for_a_while_for_a_thread(cuda: Cuda, device: int) -> None:
     stream, before = Stream(cuda, "mine"), cuda.current[GPU]

@@ -501,6 +501,15 @@ def test_the_part_of_a_joint_chunk_is_made_once_of_both_and_anew_when_either_is(
     assert isinstance(both, MappedJoint) and isinstance(other, MappedJoint)
     assert both.sources == (1, 2, 3) and both.maps is maps[here] and other.maps is maps[other_peer]
     assert parts.of(here, blocks) is both and parts.of(other_peer, blocks) is other
+    # Parts of the same tokens, or of the same state, that are one chunk with others.
+    others = replace(tokens, src_layer=2), replace(tokens, src_layer=3)
+    made[here, others[0], False], made[here, others[1], True] = part(here, 8), ends(here, 9)
+    for one, another in ((others[0], state), (tokens, others[1])):
+        found = parts.of(here, (Block(one, 0, 8, at_end=False), Block(another, 256, 8, at_end=True)))
+        assert isinstance(found, MappedJoint) and found is not both
+        assert parts.of(here, blocks) is both
+    del made[here, others[0], False]
+    assert parts.of(here, (Block(others[0], 0, 8, at_end=False), blocks[1])) is None, "its tokens are not mapped"
     for kind, anew in ((tokens, part(here, 4)), (state, ends(here, 5))):
         made[here, kind, kind is state] = anew
         found = parts.of(here, blocks)

@@ -67,6 +67,27 @@ def test_a_husk_has_every_tensor_s_form_and_no_byte_of_it() -> None:
         assert len(husk.ends) == len(whole.ends)
 
 
+@pytest.mark.parametrize("axis", [0, 1, 2, 3])
+def test_k_and_v_may_differ_in_the_last_dimension_only(axis: int) -> None:
+    shape = [3, 4, 2, 8]
+    shape[axis] += 8
+    k, v = torch.zeros(3, 4, 2, 8), torch.zeros(shape)
+    if axis == 3:
+        assert Pool([k], [v]).grains[1].row == 2 * Pool([k], []).grains[0].row
+        return
+    with pytest.raises(KernelError, match="may differ in the last dimension only"):
+        Pool([k], [v])
+
+
+def test_an_odd_stride_of_a_dimension_of_one_element_keeps_no_view_of_wider_elements_away() -> None:
+    rows = torch.arange(3 * 8 * 8, dtype=torch.uint8).as_strided((3, 1, 1, 8), (8, 5, 3, 1))
+    (held,) = Pool([rows], []).k
+    assert torch.equal(held, rows) and held.data_ptr() == rows.data_ptr()
+    assert held.view(torch.int64).shape == (3, 1, 1, 1)
+    one = torch.zeros(64, dtype=torch.uint8).as_strided((3, 4, 2, 1), (8, 2, 1, 7))
+    assert Pool([one], []).k[0].stride() == (8, 2, 1, 1), "the last dimension of one element is dense"
+
+
 def test_a_share_of_nothing_is_refused() -> None:
     side = of(FULL)
     share, *_ = plan_between(side, side, 4).writers(0)

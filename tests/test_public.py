@@ -50,6 +50,12 @@ def test_every_name_is_there_and_is_listed() -> None:
         _ = kvproto.Endpoints
 
 
+def test_a_name_that_was_fetched_is_the_module_s_own() -> None:
+    vars(kvproto).pop("Layout", None)
+    fetched = kvproto.Layout
+    assert vars(kvproto)["Layout"] is fetched
+
+
 def test_the_types_that_a_checker_sees_are_those_that_are_fetched() -> None:
     tree = ast.parse(Path(kvproto.__file__).read_text())
     block = next(node for node in tree.body if isinstance(node, ast.If))

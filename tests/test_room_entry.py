@@ -36,6 +36,13 @@ def test_the_first_event_after_which_all_of_it_is_there_or_else_the_last() -> No
     assert [room.after(*each) for each in asked] == ["half", "half", "whole", "more", "more", "more", "more"]
 
 
+def test_a_room_is_computed_when_all_of_it_is_reported_first() -> None:
+    room, times = entry(), iter((3.0, 4.0))
+    for tokens, layers, computed in ((8, 2, 0.0), (32, 1, 0.0), (32, 2, 3.0), (32, 2, 3.0)):
+        room.report(tokens, layers, 2, times.__next__)
+        assert room.computed == computed
+
+
 @pytest.mark.parametrize(
     ("computed", "met", "written", "transfer"),
     [(3.0, 2.0, 5.0, (3.0, 5.0)), (2.0, 3.0, 5.0, (3.0, 5.0)), (3.0, 4.0, 2.0, (4.0, 4.0)), (0.0, 2.0, 5.0, None),

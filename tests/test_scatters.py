@@ -287,6 +287,19 @@ def test_pages_are_told_from_the_one_with_the_first_token_to_the_one_with_the_la
     assert sent == [(1, 2, ROOM, PagesRsp(3, told, 0.5))]
 
 
+@pytest.mark.parametrize(("device", "expected", "granted", "soon"), [
+    (False, 1, 8, False), (True, 1, 7, True), (True, 0, 8, True), (True, 0, 7, False),
+])  # fmt: skip
+def test_scatters_are_made_ready_on_a_device_while_a_region_was_granted_that_was_not_looked_at(
+    device: bool, expected: int, granted: int, soon: bool
+) -> None:
+    data: Any = SimpleNamespace(
+        streams=SimpleNamespace(stream=object() if device else None), _expected=[0] * expected, _granted=7,
+        rank=SimpleNamespace(ring=SimpleNamespace(next_grant=granted)),
+    )  # fmt: skip
+    assert cast("Any", vars(DecodeData)["_soon"]).fget(data) is soon
+
+
 @pytest.mark.parametrize(("notify", "progress", "grants", "calling", "awake"), [
     (False, False, 1, 1, False), (True, False, 1, 0, True), (True, False, 0, 1, False),
     (False, True, 1, 0, True), (False, True, 0, 1, True), (True, True, 0, 0, False),

@@ -324,6 +324,18 @@ def test_peers_are_told_goodbye_when_the_process_ends_and_an_endpoint_that_is_go
     assert closed == ["goodbye"]
 
 
+def test_a_manager_s_endpoint_is_started_and_closed_when_the_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[Any]()
+    made = SimpleNamespace(start=lambda: asked.append("started"))
+    monkeypatch.setattr(manager, "close_at_exit", asked.append)
+    monkeypatch.setattr(manager, "AuxRows", lambda *_: None)
+    monkeypatch.setattr(manager.Manager, "look", lambda *_, **__: Instance("one", 2, 0, 4), raising=False)
+    monkeypatch.setattr(manager.Manager, "_layout", lambda *_: LAYOUT)
+    monkeypatch.setattr(manager.Manager, "_make", lambda *_: made)
+    manager.Manager(None, SimpleNamespace(value="prefill"), None)
+    assert asked == ["started", made]
+
+
 def test_a_manager_s_transport_is_its_option_on_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
     from kvproto.io.transports import mooncake, nixl
 

@@ -727,11 +727,18 @@ def test_a_row_s_function_may_have_any_name_that_a_step_has(parts: bool) -> None
     own = {name for name in names if not name[-1].isdigit() and not hasattr(builtins, name) and name not in globals()}
     own -= {"call", "call_", "call__"}  # functions without a name have it
     assert own >= {"value", "event", "now", "new", "log", "driver", "carry_out", "initial", "end"}
-    for name in own:
+    for name in own | {"fire"}:  # which is the step of a machine without a driver
         table = Table("job", Job, S, initial=S.NEW, events=(Poke,), timers={})
         table.row(S.WAIT, Poke, when=type("Guard", (), {"__name__": name, "__call__": lambda *_: True})())
         ((code,), _) = code_of(tuple(table.rows), (False,) * 6, None, (None,) * 6)
         assert code.guard == f"{name}_(value, event, now)"
+
+
+def test_a_table_without_a_list_of_events_or_timers_has_those_of_its_rows_and_none() -> None:
+    table = Table("job", Job, S, initial=S.NEW)
+    table.row(S.NEW, Poke, S.WAIT)
+    table.ignore((S.NEW, S.WAIT), (Ended, Poke), "it is over")
+    assert table.events == (Poke, Ended) and table.timers == {}
 
 
 def test_a_row_of_a_timer_starts_it_anew() -> None:

@@ -122,6 +122,16 @@ def test_a_peer_that_is_left_leaves_no_prepared_write_and_no_other_s(world: Worl
     assert world.writes.take(write(0, slot=1, link=2)).prepared is world.prepared_writes[0]
 
 
+def test_slots_in_other_memory_leave_no_prepared_write_of_the_former(world: World) -> None:
+    world.ready(gather(0, slot=0))
+    world.ready(gather(1, slot=1))
+    world.writes.move(cast("Any", "other memory"))
+    assert not world.prepared_writes
+    made = world.writes.take(write(0, slot=0))
+    (part,) = world.writes.parts([made])
+    assert made.prepared is None and cast("Any", part.src) == "other memory"
+
+
 def test_a_guess_that_came_true_for_a_peer_that_was_exchanged_is_none(world: World) -> None:
     world.ready(gather())
     world.peers[1] = B

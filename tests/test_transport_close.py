@@ -51,6 +51,22 @@ def test_a_transport_that_closes_waits_for_what_another_thread_has_left() -> Non
     assert not transport.busy() and transport.poll() == []
 
 
+def test_a_transport_that_closes_waits_for_a_thread_that_warms_a_peer() -> None:
+    fabric = Fabric(auto=True)
+    transport, other = Watched(fabric), MemoryTransport(fabric)
+    peer, looks = transport.connect(other.endpoint()), list[bool]()
+    transport._links.hold(peer)
+
+    def look() -> None:
+        looks.append(transport._links.held())
+        if len(looks) == 2:
+            transport._links.release(peer)
+
+    transport._look = look  # type: ignore[method-assign]
+    transport.close(30.0)
+    assert looks == [True, True]
+
+
 def test_what_has_not_ended_when_a_transport_closes_is_taken_over_before_the_end() -> None:
     transport, target, _ = left_in_flight(Fabric())
     transport.close(0.0)

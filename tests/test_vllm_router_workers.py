@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -169,6 +171,16 @@ def test_an_instance_that_was_passed_over_is_asked_at_once_when_it_is_added_agai
             await runner.cleanup()
 
     asyncio.run(play())
+
+
+def test_of_data_parallel_ranks_that_drain_the_requests_of_all_are_told() -> None:
+    ranks = [Instance("http://one", Path(f"card_dp{rank}")) for rank in range(2)]
+    router = Router([], [])
+    router.workers.sides["prefill"] = ranks
+    request: Any = SimpleNamespace(query={"url": "http://one"})
+    with ranks[1].request(), ranks[1].request():
+        answer = asyncio.run(router.workers.drain(request))
+    assert (answer.status, json.loads(answer.text or "")["requests"]) == (202, 2)
 
 
 def test_a_data_parallel_rank_is_asked_by_its_own_card_and_all_ranks_drain_and_go_at_once(tmp_path: Path) -> None:

@@ -302,9 +302,9 @@ class RankWrites:
                 self._post_one(peer, writes, (key,))
             return
         nbytes = 0
-        for key, part in zip(keys, parts, strict=True):
+        for key in keys:
             del self.unposted[key]
-            nbytes += part.piece[2]
+            nbytes += writes[key].piece[2]
         self._posted(handle, keys, peer, "staged", len(parts), nbytes)
 
     def _posted(

@@ -30,7 +30,7 @@ Periods = tuple[Callable[[Any], float] | None, ...]
 ASKED, BUILT = ("value", "event", "now"), ("new", "event")
 LOCAL = (
     *ASKED, "new", "fire", "report", "slot", "take", "step", "key", "whole", "parts", "driver", "log", "initial",
-    "bury", "end", "end_whole", "arm", "carry_out", "wakes", "out",
+    "bury", "end", "end_whole", "arm", "carry_out", "wakes",
 )  # fmt: skip
 
 

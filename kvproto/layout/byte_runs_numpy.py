@@ -68,7 +68,7 @@ class PageRuns:
         for kind in range(1 if self.alike else len(self.forms)):
             places = [(pair, found[0]) for pair, found in self.pairs.items() if self.alike or found[0][2] == kind]
             begins = np.array([(*pair, src, dst) for pair, (src, dst, _) in places], np.uint64)
-            self._begins.append(begins.reshape(-1, 4))
+            self._begins.append(begins.reshape(len(places), 4))
 
     def columns(self, src_table: Table, dst_table: Table, first: int, tokens: int) -> Columns:
         """As `slices`."""

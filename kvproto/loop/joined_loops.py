@@ -22,7 +22,7 @@ class JoinedLoops(LoopThread):
 
     def __init__(self, loops: Mapping[str, EventLoop], last: Step) -> None:
         """Join these by their names, the one that listens last; `last` is done when all are closed."""
-        self._loops, self._names, self._last = [*loops.values()], [*loops], last
+        self._loops, self._pairs, self._last = [*loops.values()], [*loops.items()], last
         super().__init__(self._loops[-1].control)
         for each in self._loops:
             each.whole = self
@@ -100,14 +100,12 @@ class JoinedLoops(LoopThread):
             each.broke(error)
 
     def first_steps(self) -> list[Step]:
-        pairs = [*zip(self._names, self._loops, strict=True)]
-        helpers = [step for name, each in pairs for step in _named(name, each.helpers)]
-        farewells = [step for name, each in pairs for step in _named(name, each.farewells)]
+        helpers = [step for name, each in self._pairs for step in _named(name, each.helpers)]
+        farewells = [step for name, each in self._pairs for step in _named(name, each.farewells)]
         return [*helpers, *super().first_steps(), *farewells]
 
     def last_steps(self) -> list[Step]:
-        pairs = zip(self._names, self._loops, strict=True)
-        steps = [step for name, each in pairs for step in _named(name, each.last_steps())]
+        steps = [step for name, each in self._pairs for step in _named(name, each.last_steps())]
         return [("who waits for all", self._shut), *steps, self._last]
 
 

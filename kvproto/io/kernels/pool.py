@@ -75,7 +75,7 @@ class Pool:
     #: or of a window
     ends: tuple[Pool, ...] = ()
     #: of a pool in `ends`: the first of its kinds among those of all that travels at the end, and the one behind them
-    block: tuple[int, int] = (0, 0)
+    block: tuple[int, int]
     #: of a pool in `ends`: its digests are wanted, which are kept by a room's table
     digested: bool = False
     #: of a pool of state: every slot, int64 on the pool's device
@@ -109,7 +109,7 @@ class Pool:
             need(page_size == self.page_size, f"pages of {page_size} tokens, but {order} tensors {tuple(first.shape)}")
         for tensors in self.kinds[1:]:
             other = tensors[0]
-            same = all(other.shape[axis] == first.shape[axis] for axis in (0, 1, 2))
+            same = other.shape[:3] == first.shape[:3]
             need(same, f"K {tuple(first.shape)} and V {tuple(other.shape)} may differ in the last dimension only")
             need(other.element_size() == self.itemsize, "K and V elements must have the same size")
             need(
@@ -217,10 +217,8 @@ def plain(tensor: torch.Tensor) -> torch.Tensor:
     Such a stride is never taken, yet torch refuses to view a tensor as wider elements if it is odd.
     """
     row = tensor.shape[-1] if tensor.dim() else 0
-    usual = [row] * (tensor.dim() - 1) + [1]
-    dimensions = zip(tensor.shape, tensor.stride(), usual, strict=False)
-    strides = [want if size == 1 else has for size, has, want in dimensions]
-    return tensor if strides == list(tensor.stride()) else tensor.as_strided(tensor.shape, strides)
+    strides = [has if size > 1 else row for size, has in zip(tensor.shape, tensor.stride(), strict=True)]
+    return tensor.as_strided(tensor.shape, strides)
 
 
 def alike(name: str, tensors: Sequence[torch.Tensor]) -> None:
@@ -228,8 +226,7 @@ def alike(name: str, tensors: Sequence[torch.Tensor]) -> None:
     first = tensors[0]
     need(first.dim() == 4, f"{name} tensors have four dimensions, pages first; got {tuple(first.shape)}")
     need(all(size > 0 for size in first.shape), f"{name} tensors must not be empty; got {tuple(first.shape)}")
-    dense = first.stride(3) == 1 or first.shape[3] == 1
-    need(dense, f"{name}'s last dimension must be dense; its stride is {first.stride(3)}")
+    need(first.stride(3) == 1, f"{name}'s last dimension must be dense; its stride is {first.stride(3)}")
     below = first.shape[3]
     for stride, size in sorted((first.stride(axis), first.shape[axis]) for axis in range(3) if first.shape[axis] > 1):
         need(stride >= below, f"{name}'s strides {first.stride()} of {tuple(first.shape)} let rows share memory")

@@ -91,7 +91,7 @@ class TritonKernels:
     """
 
     def __init__(self, tuning: KernelTuning = BEST, across: AcrossTuning = AcrossTuning()) -> None:  # noqa: B008
-        power = tuning.tile & (tuning.tile - 1) == 0
+        power = tuning.tile.bit_count() == 1
         need(power and tuning.tile >= 16, f"a tile is a power of two of bytes, 16 or more, not {tuning.tile}")
         self._tuning, self._across = tuning, across
         #: by device
