@@ -69,7 +69,7 @@ def form_of(rooms: int, tokens: int, chunk_tokens: int, groups: int, route: Rout
     plan = form.plan
     cuts = Cut(0, min(tokens, chunk_tokens)), plan.whole_state[0]
     need = sum(plan.grant_bytes(0, cut) for cut in cuts) * -(-rooms // INSTANCES) * plan.state_groups
-    whole = 2 * sum(form.owed(writer, 0) for writer in range(RANKS))
+    whole = 2 * decode.slot_bytes(0, chunk_tokens)  # a ring of less takes no joint chunks
     ring = max(whole, min(MOST_RING, need))
     return replace(form, settings=Settings(ring_bytes=ring, slots=8, window=64, route=route, trace=256))
 
@@ -130,7 +130,7 @@ class Hybrid:
     def _spent(self, name: str, sides: str, *args: Any) -> float:
         told = self.members.tell(sides, name, *args, time.perf_counter() + LEAD_S)
         begin = min(begin for (side, _), (begin, _) in told.items() if side == "P")
-        return float(max(end for _, end in told.values()) - begin)
+        return float(max(end for (side, _), (_, end) in told.items() if side == sides[-1]) - begin)
 
     def _checked(self, gen: int) -> bool:
         self.members.tell("D", "mark")
