@@ -144,8 +144,7 @@ async def play(
     """Start the fleet with the older build, then all ways."""
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         upgrade = Upgrade(fleet, session, asked, goodbye=goodbye)
-        for server in fleet.servers:
-            await upgrade.begin(server, old, ways[0])
+        await asyncio.gather(*(upgrade.begin(server, old, ways[0]) for server in fleet.servers))
         await fleet.route(new, session)
         for way, after in zip(ways, [*ways[1:], ways[0]], strict=True):
             row = await upgrade.row(way, after, old, new)
