@@ -9,6 +9,7 @@ SAID = {
     "aborted": "{} aborted", "both_answered": "{} times both sides answer", "noticed": "noticed {}",
     "lead": "each token leads by {} or more", "noise": "log probabilities differ by up to {}",
     "verified": "drafts are verified in {} forwards", "verified_alone": "by one engine in {}",
+    "cable_mb": "{} MB through the cable",
 }  # fmt: skip
 
 

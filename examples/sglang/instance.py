@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from examples.engine_runs.hosts import Host
 from examples.sglang.messages import Answer, Request, Start
 from examples.sglang.serving import serve
 
@@ -28,8 +29,9 @@ RING_BYTES = 1 << 26
 class Instance:
     """The parent's end."""
 
-    def __init__(self, start: Start) -> None:
-        self.start, self.answers = start, {}  # type: Start, dict[str, Answer]
+    def __init__(self, start: Start, host: Host | None = None) -> None:
+        """`host`: the one on which its processes are; None: this one."""
+        self.start, self.host, self.answers = start, host, {}  # type: Start, Host | None, dict[str, Answer]
         self._serves = False
         context = multiprocessing.get_context("spawn")
         self._line, other = context.Pipe()
@@ -37,7 +39,10 @@ class Instance:
         os.environ.update(_environment(start))
         try:
             self.process = context.Process(target=serve, args=(start, other), daemon=False)
-            self.process.start()
+            if host:
+                host.make(self.process.start)
+            else:
+                self.process.start()
         finally:
             os.environ.clear()
             os.environ.update(before)
@@ -124,14 +129,15 @@ def _environment(start: Start) -> dict[str, str]:
     folders += map(Path, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
     own = {
         "HF_HUB_OFFLINE": "1", "PYTHONPATH": ":".join(map(str, folders)), "OMP_NUM_THREADS": "1",
-        "MOONCAKE_PROTOCOL": "tcp", "MC_LOG_LEVEL": "ERROR", "SGLANG_HOST_IP": "127.0.0.1",
+        "TORCHDYNAMO_DISABLE": "1",  # nothing of a forward is compiled: that takes minutes
+        "MOONCAKE_PROTOCOL": "tcp", "MC_LOG_LEVEL": "ERROR", "SGLANG_HOST_IP": start.address,
         "SGLANG_LOCAL_IP_NIC": "lo", "PROBE": str(folder), "PROBE_SIDE": start.side, "PYTHONWARNINGS": "ignore",
-        "KVPROTO_SGLANG": msgspec.json.encode(
-            {"digests": str(folder) if start.digests else "", "ring_bytes": RING_BYTES * start.scale}
-        ).decode(),
+        "KVPROTO_SGLANG": msgspec.json.encode({
+            "digests": str(folder) if start.digests else "", "ring_bytes": RING_BYTES * start.scale, "keys": start.keys,
+        }).decode(),
     }  # fmt: skip
-    if not on_cpu:  # instances share GPUs, so that their memory is never balanced; nothing of a forward is compiled
-        own |= {"SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK": "0", "TORCHDYNAMO_DISABLE": "1"}
+    if not on_cpu:  # instances share GPUs, so that their memory is never balanced
+        own |= {"SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK": "0"}
         own |= {"GPU_CROWDED": "1"} if start.crowded else {}
     elif start.ranks > 1:
         own["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join(str(rank % cores) for rank in range(start.ranks))

@@ -6,6 +6,8 @@ import msgspec
 
 #: the side of an instance that does both
 WHOLE = "whole"
+#: of all instances on one host
+LOOPBACK = "127.0.0.1"
 
 
 class Start(msgspec.Struct):
@@ -38,6 +40,9 @@ class Start(msgspec.Struct):
     draft: str = ""
     #: how many requests are computed at once
     running: int = 16
+    #: its address, and the file of its secret key if that is beyond loopback
+    address: str = LOOPBACK
+    keys: str = ""
 
     @property
     def ranks(self) -> int:
@@ -53,6 +58,8 @@ class Request(msgspec.Struct):
     tokens: int
     room: int
     bootstrap: int
+    #: the prefill instance's address
+    address: str = LOOPBACK
     #: the data-parallel rank of the prefill instance, as a router tells it to the decode instance
     told: int | None = None
     #: whether the log probabilities of its tokens are asked for

@@ -1,6 +1,7 @@
 """Pair: a prefill and a decode instance of SGLang, with the prompts that they are given.
 
-A pair has a name: its model, if it is no Llama, and the ranks of both sides ("mla 1:2").  By a backend's name it knows
+A pair has a name: its model, if it is no Llama, and the ranks of both sides ("mla 1:2"); "hosts 1:2" is "1:2" with
+each side on a host of its own.  By a backend's name it knows
 SGLang's options for it.  What its instances answer is compared with the whole model's answers, and becomes a row.
 """
 
@@ -15,9 +16,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from examples.engine_runs.build import build
+from examples.engine_runs.hosts import APART, LEAST, Host, Hosts
 from examples.sglang import model
 from examples.sglang.instance import Instance
-from examples.sglang.messages import WHOLE, Answer, Request, Start
+from examples.sglang.messages import LOOPBACK, WHOLE, Answer, Request, Start
 from examples.sglang.whole import AT_ONCE, LEAD, Sure, Whole
 from examples.vllm.reference import Reference
 
@@ -32,11 +34,10 @@ BACKENDS: dict[str, tuple[str, bool, dict[str, str]]] = {
     "kvproto": ("kvproto", True, {}), "plain": ("kvproto", False, {}),
     "staging": ("mooncake", False, STAGING), "mooncake": ("mooncake", False, {}), "nixl": ("nixl", False, {}),
 }  # fmt: skip
-#: of a hybrid model on a CPU: its kernels, not compiled, which takes minutes; and a state in the model's own type, so
-#: that tokens are those of the model
-HYBRID = {"SGLANG_USE_CPU_ENGINE": "1", "TORCHDYNAMO_DISABLE": "1"}
+#: of a hybrid model on a CPU: its kernels, and a state in the model's own type, so that tokens are those of the model
+HYBRID = {"SGLANG_USE_CPU_ENGINE": "1"}
 #: where drafts are accepted by Triton's kernels, which on a CPU are interpreted
-DRAFTED = {"cpu": {"TRITON_INTERPRET": "1", "TORCHDYNAMO_DISABLE": "1"}, "cuda": {}}
+DRAFTED = {"cpu": {"TRITON_INTERPRET": "1"}, "cuda": {}}
 #: ports of the judges, by model
 JUDGES = {kind: 19_700 + 20 * at for at, kind in enumerate((*model.HYBRIDS, "eagle"))}
 #: by the first word of a pair: its model
@@ -83,7 +84,10 @@ class Pair:
         A side of a pair is its TP ranks, or "1x2": two data-parallel ranks of one TP rank each, or "2 stages" of one
         rank each, or "2 stages of 2"; before both stands the name of a model (`MODELS`), if it is not a Llama.
         """
-        sized = pair.removeprefix(pair.partition(" ")[0] + " " if pair.partition(" ")[0] in MODELS else "").split(":")
+        word = pair.partition(" ")[0]
+        sized = pair.removeprefix(f"{word} " if word in (*MODELS, APART) else "").split(":")
+        self.hosts = Hosts(folder).__enter__() if word == APART else None
+        self.crossed = 0
         self.label = pair if pages == (16, 16) else f"{pair} pages {pages[0]}-{pages[1]}"
         self.pair, self.backend, self.folder, self.keep, self.place = pair, backend, folder, keep, place
         self.rows: list[dict[str, Any]] = []
@@ -100,16 +104,26 @@ class Pair:
         draft = model.draft_of(self.model, kind_of(pair))
         self.starts = [
             Start(
-                side, tp, at, name, self.bootstrap, str(self.model), str(folder), page, environment, digests, dp, pp,
+                side, tp, at, name, self.bootstrap, str(self.model), str(folder), page,
+                environment | (host.environment if host else {}), digests, dp, pp,
                 place.device, place.first(side, tp * dp * pp), tp * dp * pp > place.gpus > 0, place.scale,
-                dtype_of(pair, place), draft,
+                dtype_of(pair, place), draft, address=host.address if host else LOOPBACK,
+                keys=str(host.key) if host else "",
             )
             for side, (tp, dp, pp), page, at in sides
+            for host in [self._host(side)]
         ]
         self.gpus = f"{' → '.join(map(place.of, self.starts))} of {place.gpus}" if place.gpus else ""
         #: asked first, so that nothing is compiled later; None: not yet
         self.warming: list[Request] | None = None
-        self.p, self.d = map(Instance, self.starts)
+        self.p, self.d = map(self.make, self.starts)
+
+    def make(self, start: Start) -> Instance:
+        """Make an instance on its host, which begins to start."""
+        return Instance(start, self._host(start.side))
+
+    def _host(self, side: str) -> Host | None:
+        return self.hosts.of[side[0].upper()] if self.hosts else None
 
     def draw(self, length: int) -> list[int]:
         """Draw a prompt."""
@@ -131,7 +145,7 @@ class Pair:
         """A prompt with a room of its own."""
         self.room += 1
         room, weighed = self.room + CONTROL * control, self.whole is not None and self.whole.lead > 0
-        return Request(f"r{self.room}", prompt, TOKENS, room, self.bootstrap, None, weighed)
+        return Request(f"r{self.room}", prompt, TOKENS, room, self.bootstrap, self.starts[0].address, None, weighed)
 
     def both(self, *requests: Request) -> list[Answer]:
         """Ask both instances; decode's answers."""
@@ -167,6 +181,9 @@ class Pair:
         if drafted := sum(truth.verified for truth, _ in sure):
             more |= {"verified": sum(said.verified for _, said in sure), "verified_alone": drafted}
         good = not differ and more.get("verified") == more.get("verified_alone")
+        if self.hosts is not None:
+            before, self.crossed = self.crossed, self.hosts.crossed()
+            more["cable_mb"], good = round((self.crossed - before) / 1e6, 1), good and self.crossed - before >= LEAST
         self.row(scenario, tokens=right, good=good, errors=errors, differ=differ, **more)
 
     def row(self, scenario: str, **more: Any) -> None:
@@ -180,6 +197,9 @@ class Pair:
         """End both instances."""
         self.p.close()
         self.d.close()
+        if self.hosts is not None:
+            self.hosts.__exit__()
+            self.hosts = None
 
 
 def dtype_of(pair: str, place: Place) -> str:

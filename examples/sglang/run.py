@@ -8,6 +8,7 @@
     python -m examples.sglang.run --pairs "mla 1:2"   # DeepSeek-V3, whose latents every rank has
     python -m examples.sglang.run --pairs "hybrid 1:2" "mamba2 2:1"   # Qwen3.5 and Falcon-H1, with recurrent state
     python -m examples.sglang.run --pairs "eagle 2:1"                 # a Llama with an EAGLE head that drafts
+    python -m examples.sglang.run --pairs "hosts 1:2"                 # on two hosts with a cable between them: as root
     python -m examples.sglang.run --pairs "mla 1:2" --backends kvproto mooncake   # SGLang's own does not stage it
     python -m examples.sglang.run --device cuda --gpus 2 --scale 8 ...   # on GPUs, as examples.sglang.on_gpus does
 
@@ -80,9 +81,10 @@ HEAD = (
 )
 PAIRS = ["1:2", "2:1", "2:1x2", "1x2:2", "4:1x4", "mla 1:2", "mla 2:1", "mla 2 stages:1", "eagle 1:1", "eagle 2:1",
          "eagle 1:2", "hybrid 1:2", "hybrid 2:1", "hybrid 2:2", "hybrid 2:1x2", "mamba2 1:2", "mamba2 2:1",
-         "mamba2 2:2", "windows 1:2", "windows 2:1", "windows 2:2", "2 stages:1", "2 stages:2"]  # fmt: skip
+         "mamba2 2:2", "windows 1:2", "windows 2:1", "windows 2:2", "2 stages:1", "2 stages:2",
+         "hosts 1:2"]  # fmt: skip
 #: those that SGLang stages, too: its own staging stands beside kvproto's
-COMPARED_PAIRS = "1:2", "2:1"
+COMPARED_PAIRS = "1:2", "2:1", "hosts 1:2"
 #: by backend: scenarios; those of SGLang's own are all alike
 PLAYED = {"kvproto": SCENARIOS, "plain": TIMED}
 #: what has a column of its own, and how much is shown of a sentence

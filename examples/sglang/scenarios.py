@@ -25,7 +25,6 @@ from typing import Any
 
 import msgspec
 
-from examples.sglang.instance import Instance
 from examples.sglang.messages import Answer
 from examples.sglang.pair import TOKENS, Pair, first, spread
 
@@ -141,7 +140,7 @@ class Run(Pair):
         begin = time.monotonic()
         (answer,) = self.d.wait(waits.rid, seconds=ENDED)
         heard = round(time.monotonic() - begin, 2)
-        self.p = Instance(self.p.start)
+        self.p = self.make(self.p.start)
         self.p.ready()
         answers = self.both(*after)
         self.judge("killed", after, answers, decode_heard_s=heard, decode_said=answer.error[:200])

@@ -19,7 +19,7 @@ from examples.sglang.messages import WHOLE, Answer, Request, Start
 OPTIONS: dict[str, Any] = {
     "attention_backend": "torch_native", "sampling_backend": "pytorch", "skip_tokenizer_init": True,
     "disable_cuda_graph": True, "disable_overlap_schedule": True, "disable_custom_all_reduce": True,
-    "host": "127.0.0.1", "mem_fraction_static": 0.3, "skip_server_warmup": True, "disable_radix_cache": True,
+    "mem_fraction_static": 0.3, "skip_server_warmup": True, "disable_radix_cache": True,
 }  # fmt: skip
 #: where an EAGLE head drafts a token at a time
 DRAFTING: dict[str, Any] = {
@@ -36,7 +36,7 @@ def serve(start: Start, line: Connection) -> None:
     import sglang
 
     options = OPTIONS | {name: number * start.scale for name, number in TOKENS.items()} | {
-        "model_path": start.model, "tp_size": start.tp * start.data_parallel, "port": start.port,
+        "model_path": start.model, "host": start.address, "tp_size": start.tp * start.data_parallel, "port": start.port,
         "page_size": start.page_size, "attn_dp_size": start.data_parallel, "pp_size": start.stages,
         "device": start.device, "base_gpu_id": start.first_gpu, "dtype": start.dtype,
         "max_running_requests": start.running, "log_level": os.environ.get("LEVEL", "warning"),
@@ -79,7 +79,7 @@ async def _generate(engine: Any, asked: Request, line: Connection) -> None:
     start, answer = time.monotonic(), Answer(asked.rid)
     weighed = {"return_logprob": True, "top_logprobs_num": 2} if asked.weighed else {}
     rooms = {
-        "bootstrap_host": "127.0.0.1", "bootstrap_port": asked.bootstrap, "bootstrap_room": asked.room,
+        "bootstrap_host": asked.address, "bootstrap_port": asked.bootstrap, "bootstrap_room": asked.room,
         "disagg_prefill_dp_rank": asked.told,
     }  # fmt: skip
     try:

@@ -85,7 +85,7 @@ class Whole:
         self.engine.go_on()
         try:
             requests = [
-                Request(f"w{at}", prompt, self.tokens, 0, 0, None, self.lead > 0)
+                Request(f"w{at}", prompt, self.tokens, 0, 0, weighed=self.lead > 0)
                 for at, prompt in enumerate(new, self.asked)
             ]
             self.asked += len(new)

@@ -16,8 +16,8 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import psutil
 
+from examples.engine_runs.hosts import Host
 from examples.vllm.cpu import forking
-from examples.vllm.hosts import Host
 from examples.vllm.model import Kind, drafting
 from kvproto.adapters.vllm.router_requests import Params, params_for
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from examples.engine_runs.hosts import APART
 from examples.vllm import model
 from examples.vllm.compiling import COMPILING
 from examples.vllm.drafting import DRAFTING
@@ -19,8 +20,8 @@ PAIRS = ("1-2", "2-1", "2-2", "1-1", "1+2-2", "1-1x2", "2-1x2", "1x2-2", "2 stag
          "windows 1-1", "windows 1-2", "windows 2-1", "windows 2-2", "windows 2 stages-1", "windows 1-2 stages",
          "sinks 1-2", "sinks 2-1", "latents 2 stages-1", "drafted 1-1", "drafted 1-2", "drafted 2-1", "eagle 1-2",
          "eagle 2-1", "hosts 1-2")  # fmt: skip
-#: begins the name of a pair whose sides are on hosts of their own; pairs whose decode instance compiles, too
-APART, COMPILED = "hosts", ("1-2", "2-1x2")
+#: pairs whose decode instance compiles, too
+COMPILED = "1-2", "2-1x2"
 CARRIERS = ("kvproto", "plain", "nixl")
 
 

@@ -39,9 +39,10 @@ from typing import Any
 import msgspec
 
 from examples.engine_runs.build import build
+from examples.engine_runs.hosts import APART, LEAST
 from examples.vllm import model
 from examples.vllm.judging import Records, Row, table
-from examples.vllm.pairs import APART, CARRIERS, PAIRS, kind_of, wanted
+from examples.vllm.pairs import CARRIERS, PAIRS, kind_of, wanted
 
 OUT = Path(".engines/vllm-runs")
 INTRO = """\
@@ -73,8 +74,6 @@ TTL, WAIT = 10.0, 10.0
 LIMIT = 1200.0
 
 
-#: bytes that every scenario moves between two hosts: the KV of 64 tokens
-LEAST = 1 << 19
 #: of vLLM's Prometheus endpoint
 POSTED = {"vllm:nixl_num_descriptors_count": "posts", "vllm:nixl_num_descriptors_sum": "descriptors"}
 
@@ -164,7 +163,7 @@ def one(pair: str, carrier: str, names: list[str], out: Path) -> int:
 
 
 def _one(pair: str, carrier: str, names: list[str], out: Path, stack: ExitStack) -> int:
-    from examples.vllm.hosts import Hosts
+    from examples.engine_runs.hosts import Hosts
     from examples.vllm.instances import ENVIRONMENT, Carrier, Cut, Instance
     from examples.vllm.setting import Setting
 

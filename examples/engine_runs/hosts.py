@@ -2,7 +2,8 @@
 
 A host is a network namespace with one address, at its end of the cable; no other interface leads out of it.  An
 instance's processes start in it, since processes inherit the namespace of the thread that starts them.  Its engine
-still talks to this program by sockets in files, and its ranks to each other by the namespace's own loopback.  UCX may
+still talks to this program by sockets in files or by a pipe, and its ranks to each other by the namespace's own
+loopback.  UCX may
 use TCP alone: shared memory would go past the cable.  An address beyond loopback needs keys: each host has a pair.
 
 Needs root, as containers and build machines are.
@@ -11,6 +12,7 @@ Needs root, as containers and build machines are.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import subprocess
 from collections.abc import Callable
@@ -24,14 +26,18 @@ T = TypeVar("T")
 #: of Linux: namespaces of mounts and of networks; flags of a mount
 CLONE_NEWNS, CLONE_NEWNET, MS_REC, MS_PRIVATE = 0x20000, 0x40000000, 0x4000, 0x40000
 CABLE = "cable"
+#: begins the name of a pair whose sides are on hosts of their own
+APART = "hosts"
+#: bytes that every scenario moves between two hosts, at least: the KV of 64 tokens
+LEAST = 1 << 19
 ADDRESSES = {"P": "10.77.0.1", "D": "10.77.0.2"}
 
 
 class Host:
     """The host of a side's instances: its name, address, and the file of its secret key."""
 
-    def __init__(self, side: str, keys: Path) -> None:
-        self.name, self.address = f"kvp-{os.getpid()}-{side}", ADDRESSES[side]
+    def __init__(self, side: str, keys: Path, serial: int = 0) -> None:
+        self.name, self.address = f"kvp-{os.getpid()}-{serial}-{side}", ADDRESSES[side]
         self.key, _ = make_pair(keys, side)
 
     @property
@@ -42,7 +48,10 @@ class Host:
     @property
     def environment(self) -> dict[str, str]:
         """Return what an instance's processes get in their environment."""
-        return {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": CABLE, "VLLM_NIXL_SIDE_CHANNEL_HOST": self.address}
+        return {
+            "UCX_TLS": "tcp,self", "UCX_NET_DEVICES": CABLE, "VLLM_NIXL_SIDE_CHANNEL_HOST": self.address,
+            "SGLANG_HOST_IP": self.address, "SGLANG_LOCAL_IP_NIC": CABLE,
+        }  # fmt: skip
 
     def make(self, made: Callable[[], T]) -> T:
         """Call this in a thread that is there, as is every process that it starts."""
@@ -69,8 +78,11 @@ class Host:
 class Hosts:
     """The hosts of prefill (P) and of decode (D), and the cable between them."""
 
+    serial = itertools.count()
+
     def __init__(self, folder: Path) -> None:
-        self.of = {side: Host(side, folder / "keys") for side in ADDRESSES}
+        serial = next(self.serial)
+        self.of = {side: Host(side, folder / "keys", serial) for side in ADDRESSES}
 
     def __enter__(self) -> Self:
         prefill, decode = (each.name for each in self.of.values())
