@@ -18,7 +18,7 @@ from test_rank_queues import act
 
 from kvproto.layout import plan as plans
 from kvproto.layout.caches import Cache, CachePart
-from kvproto.layout.costs import NO_ROUTE, estimate, page_form
+from kvproto.layout.costs import NO_ROUTE, at_the_port, estimate, page_form
 from kvproto.layout.cut import Cut, layers_of
 from kvproto.layout.end_share import end_shares
 from kvproto.layout.placement import Placement, dense
@@ -132,9 +132,9 @@ def open_to(layout: Layout, rank: int, **changed: Any) -> Placement:
     return replace(dense(layout, rank), ends=tuple(dense(each, rank) for each in layout.ends), **changed)
 
 
-def linked(theirs: Placement | None, held: Layout, **changed: Any) -> PrefillRank:
+def linked(theirs: Placement | None, held: Layout, groups: int = 2, **changed: Any) -> PrefillRank:
     """A prefill rank that the second of two decode ranks calls, with room 5 of that group."""
-    ours = model(2)
+    ours = model(groups)
     rank = PrefillRank(ours, 0, group=OWN, chunk_tokens=CHUNK, incarnation=1, settings=Settings(costs=COSTS, **changed))
     rank.placement = open_to(ours, 0)
     rank.hello(msg.Hello(msg.VERSION, DIGEST, 7 << 16 | 1, FIRST, 1, held, CHUNK, LEASE, b"", theirs), 0.0, b"there")
@@ -176,6 +176,61 @@ def test_the_end_of_a_room_costs_what_its_windows_and_state_do(
         assert costs[-1] == estimate(COSTS, nbytes, pieces, 2, ring=ring, open_=open_)
         assert (costs[-1].staged < NO_ROUTE, costs[-1].pages < NO_ROUTE) == (ring, open_)
     assert costs[1] is costs[2] != costs[0], "rooms longer than every window are alike"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "prefix", "last"), [(19, 0, 3), (21, 4, 1), (12, 0, 4), (4, 0, 4), (7, 4, 3), (16, 0, 0), (21, 0, 0)]
+)
+@pytest.mark.parametrize("open_", [True, False])
+def test_a_room_whose_last_tokens_join_its_end_costs_what_its_other_tokens_and_that_chunk_do(
+    tokens: int, prefix: int, last: int, open_: bool
+) -> None:
+    held = model(tp=2)
+    theirs = open_to(held, 1) if open_ else dense(held, 1)  # its pages are open, and what travels at the end is not
+    rank = linked(theirs, held, groups=1)
+    plan, room = rank.peers[1].plan, rank.rooms[ROOM]
+    assert plan is not None and plan.state is not None and plan.joint_tokens == room.terms.joint_tokens == 4
+    facts = replace(room.facts, runs=3, their_runs=2)  # four runs at most, of all its tokens
+    rank.rooms[ROOM] = replace(room, tokens=tokens, prefix=prefix, facts=facts)
+    share, state = plan.share(0, 1), plan.state.share(0, 1)
+    form, before = page_form(plan, share, rank.placement, theirs), tokens - prefix - last
+    nbytes = plan.part_bytes(share, Cut(0, before))
+    found = rank.estimate(ROOM, 1)
+    assert found == estimate(COSTS, nbytes, form.pieces(before, 4), -(-before // CHUNK)) and found.pages < NO_ROUTE
+    assert rank.estimate(ROOM, 1) is found
+    pieces = form.pieces(last, -(-4 * last // (tokens - prefix))) if last else 0
+    for each in end_shares(plan, state, rank.placement, theirs) if open_ else ():
+        at_end = page_form(each.plan, each.share, each.ours, each.theirs)
+        pieces += at_end.pieces(each.plan.prefill.last_rows(tokens), 0)
+    nbytes = plan.part(0, 1, Cut(tokens - last, last, state=True)).nbytes
+    found = rank.end_estimate(ROOM, 1)
+    assert found == estimate(COSTS, nbytes, pieces, 1, open_=open_) and rank.end_estimate(ROOM, 1) is found
+
+
+def test_a_joint_chunk_that_is_stored_waits_for_the_busier_port_of_its_two_parts() -> None:
+    held = model(pp=2)
+    rank = linked(open_to(held, 1), held, groups=1)
+    rank.rooms[ROOM] = replace(rank.rooms[ROOM], tokens=12)
+    rank.reach(1, mapped=True)
+    plan, cut = rank.peers[1].plan, Cut(8, 4, state=True)
+    assert plan is not None and plan.state is not None
+    ports = at_the_port(plan, plan.share(0, 1)), at_the_port(plan.state, plan.state.share(0, 1))
+    assert ports[0] < ports[1]
+    found = estimate(COSTS, plan.part(0, 1, cut).nbytes, 0, 1, mapped=True, port=ports[1])
+    assert rank.end_estimate(ROOM, 1).staged == found.staged
+
+
+def test_a_replica_that_owes_tokens_or_state_has_joint_chunks_and_one_that_owes_nothing_has_none() -> None:
+    small = replace(STATE, parts=(CachePart("x", 1, 12),))
+    ours, held, joint = of(REST, small, tp=8), of(REST, small), list[tuple[bool, int]]()
+    for index in range(8):
+        rank = PrefillRank(ours, index, group=OWN, chunk_tokens=CHUNK, incarnation=1)
+        rank.hello(msg.Hello(msg.VERSION, DIGEST, 1, FIRST, 0, held, CHUNK, LEASE, b"", None), 0.0, b"there")
+        terms = rank.peers[1].terms
+        assert terms is not None
+        joint.append((bool(terms.writes or terms.state_writes), terms.joint_tokens))
+        assert joint[-1] in ((True, Plan(ours, held, CHUNK).joint_tokens), (False, 0))
+    assert {owes for owes, _ in joint} == {True, False}
 
 
 def test_without_a_plan_or_state_nothing_at_the_end_has_a_way_over_pages() -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from threading import Event as Signal
 from threading import get_ident
 from types import SimpleNamespace
 from typing import Any, cast
@@ -679,6 +680,34 @@ def test_another_thread_s_question_is_answered_by_the_next_pass(loop: ToldLoop, 
                 with pytest.raises(SystemExit, match="planted"):
                     answer.result(30)
     assert not heard(script, "fault"), "it is the caller's"
+
+
+def test_who_is_interrupted_waits_for_an_action_that_has_begun(
+    loop: ToldLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, let, waits = Signal(), Signal(), list[float | None]()
+
+    def action() -> None:
+        begun.set()
+        let.wait(30)
+
+    def waited(answers: Any, seconds: float | None = None) -> Any:
+        waits.append(seconds)
+        if len(waits) == 1:
+            own.submit(loop.poll)
+            begun.wait(30)
+            raise KeyboardInterrupt("planted")
+        let.set()
+        return wait(answers, seconds)
+
+    monkeypatch.setattr("kvproto.loop.event_loop.wait_for", waited)
+    with ThreadPoolExecutor(1) as own:
+        own.submit(loop.poll).result(30)
+        with pytest.raises(KeyboardInterrupt, match="planted"):
+            loop.ask(action)
+        over = let.is_set()
+        let.set()
+    assert over and waits == [LONGEST_WAIT, None], "the next call sees its effect"
 
 
 def test_who_waits_for_an_answer_is_told_when_the_loop_is_over(

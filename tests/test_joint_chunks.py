@@ -116,8 +116,12 @@ def test_parts_have_a_block_of_either_behind_those_of_the_writers_before() -> No
     assert plan.whole_state == (Cut(0, 15, state=True),)
     apart = Plan(layout(tp=2), layout(tp=2), CHUNK)
     assert apart.fan_in(0, both) == (0,)
-    with pytest.raises(LayoutError, match="writer 1 has no duty towards reader 0"):
-        apart.part(1, 0, both)
+    for ask in (apart.part, lambda writer, reader, cut: apart.part_offset(reader, writer, cut)):
+        with pytest.raises(LayoutError, match="writer 1 has no duty towards reader 0"):
+            ask(1, 0, both)
+    late = replace(LAST, layers=(4,))  # which a first of two stages has not
+    plan = Plan(layout(KV, late, pp=2), layout(KV, late), CHUNK)
+    assert [plan.fan_in(0, Cut(16, tokens, state=True)) for tokens in (0, 1)] == [(1,), (0, 1)]
 
 
 def test_a_writer_of_one_kind_alone_has_one_block() -> None:

@@ -24,13 +24,13 @@ from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.digest import tables_digest
-from kvproto.protocol.events import Claim, Terms
+from kvproto.protocol.events import Claim, PeerBuild, Terms
 from kvproto.protocol.routes import NOT_UP, SenderIs
 from kvproto.protocol.states import Cause, DLink, PLink, PRoom
 from kvproto.protocol.tables.decode_room import DecodeWork
 from kvproto.protocol.tables.prefill_room import PrefillWork
 from kvproto.rank import base
-from kvproto.rank.base import LinkPeer, Rank, by_link, by_room
+from kvproto.rank.base import BESIDE, CURRENT, STRANGER, LinkPeer, Rank, by_link, by_room
 from kvproto.rank.decode import DecodeRank, by_chunk
 from kvproto.rank.prefill import PrefillRank, by_send, by_write
 from kvproto.settings import Settings
@@ -500,6 +500,40 @@ def test_a_link_lives_by_what_came_or_by_its_connection(heard: bool, stands: boo
     rank.heard_by = {1} if heard else {2}
     rank.stands = lambda link: stands and link == 1
     assert rank.lives(1) == (heard or stands)
+
+
+@RANKS
+def test_a_link_s_timer_has_its_longest_silence_while_its_connection_stands_alone(make: Any) -> None:
+    rank = make()
+    assert not rank.stands(1), "nobody has said so"
+    most = rank.settings.timing.silent_beats
+    for heard, stands, longest in ((False, True, most), (True, True, 0), (False, False, 0), (True, False, 0)):
+        rank.heard_by, rank.stands = {1} if heard else set(), lambda _, stands=stands: stands
+        event = rank._link_timer(1, 3)
+        assert (event.peer, event.heard, event.longest) == (1, heard, longest) and most > 0
+
+
+@RANKS
+def test_a_rank_that_takes_leave_closes_each_link_by_its_number_epoch_and_call(make: Any) -> None:
+    rank = make()
+    rank.handle = lambda event, now: [(event, now)]
+    closed = (ev.CloseAsked(link, at.epoch, quiet=True, session=at.session) for link, at in rank.links.items())
+    assert rank.take_leave(7.0) == [(each, 7.0) for each in closed]
+
+
+def test_the_build_of_a_peer_is_the_common_version_with_its_own_digest_and_capabilities() -> None:
+    said = hello(FIRST, 0, digest="tables:1", capabilities="runs events")
+    assert prefill().spoken_with(said) == PeerBuild(msg.VERSION, "tables:1", "runs events")
+
+
+@RANKS
+def test_what_comes_by_an_address_that_is_tried_beside_a_link_is_of_that_link_and_no_sign_of_life(make: Any) -> None:
+    rank = make()
+    for link, fact, of in ((2, CURRENT, 2), (-2, BESIDE, 2), (0, STRANGER, 0), (-9, STRANGER, 0)):
+        heard, rank.heard_by = rank._heard, set()
+        heard.link, heard.epoch, heard.room, heard.body = link, rank.links[2].epoch, 0, msg.Heartbeat()
+        assert Rank.facts(rank, heard) // len(SenderIs) == fact // len(SenderIs) and heard.link == of
+        assert rank.heard_by == ({2} if fact == CURRENT else set())
 
 
 def test_the_first_rank_of_the_group_that_is_up_and_cannot_is_named() -> None:

@@ -9,6 +9,8 @@ import pytest
 from support.stories import layout
 from test_rank_links import decode, open_rooms, prefill
 
+from kvproto.fsm.timer_wheel import INFINITY
+from kvproto.protocol import events as ev
 from kvproto.rank.base import Rank
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.fair_queue import FairQueue
@@ -81,6 +83,19 @@ def test_a_rank_that_is_restored_has_the_links_and_rooms_of_the_value(make: Any)
     second = second_of(rank)
     second.restore(copied(rank))
     assert said(second) == said(rank) and len(second.links) == len(second.rooms) == 4
+
+
+@pytest.mark.parametrize("timers", [True, False])
+@pytest.mark.parametrize("make", [prefill, decode])
+def test_nothing_of_what_a_rank_was_before_is_left_when_it_is_restored(make: Any, timers: bool) -> None:
+    first, second = make(), make()
+    open_rooms(first)
+    open_rooms(second)
+    second.link_of[9, 9], second._groups[11] = 8, 9
+    second.give(ev.RoomRenewed(11))
+    second.restore(copied(first), timers=timers)
+    assert (second.link_of, second._groups) == (first.link_of, {}) and not second.trace and not second._queue
+    assert (second.next_deadline < INFINITY) is timers
 
 
 def test_another_rank_takes_the_same_steps_from_a_value(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -218,11 +218,10 @@ class PrefillLinks(Rank):
                     pieces += form.pieces(each.plan.prefill.last_rows(cut.end), 0)
             else:
                 of_tokens = self._owed(to, plan, 1)[2]
-                closed = closed or of_tokens is None
                 pieces += of_tokens.pieces(cut.tokens, runs) if of_tokens is not None else 0
         at_port = (at_the_port(plan.of(cut.only(at_end=each.at_end)), each.share) for each in part.blocks(cut))
         return estimate(
-            to.costs or self.costs, part.nbytes, 0 if closed else pieces, 1 if cut.tokens else plan.state_groups,
+            to.costs or self.costs, part.nbytes, pieces, 1 if cut.tokens else plan.state_groups,
             ring=self.settings.route != "pages" and not self._no_slot(plan, to.rank), open_=not closed,
             mapped=to.mapped, port=max(at_port) if to.mapped else 1.0,
         )  # fmt: skip
