@@ -1,10 +1,10 @@
-"""Caches judge: executes a plan of named caches on real bytes and compares every byte.
+"""Caches judge: executes a plan of K and V, or of named caches, on real bytes and compares every byte.
 
 It knows the model as an array for each part, `[layer, token, unit, byte]`, and who should hold what by a rule of its
 own (split the units, each repeated once a replica; split the model's layers by stages).  Nothing of the plan's
-arithmetic is used: not its kinds, their order, nor its intervals.  Pools are dense tensors, or views of blocks that
-hold every part of every layer.  A plan moves every cell and layer group by byte runs or by staging; afterwards every
-byte that should have moved has, once, and no other byte of any pool is touched.
+arithmetic is used: not its kinds, their order, nor its intervals.  Pools are dense tensors, views of blocks that hold
+every part of every layer, or views of blocks of rows (`FORMS`).  A plan moves every cell and layer group by byte runs
+or by staging; afterwards every byte that should have moved has, once, and no other byte of any pool is touched.
 """
 
 from __future__ import annotations
@@ -16,15 +16,18 @@ import numpy as np
 import numpy.typing as npt
 
 from kvproto.layout import byte_runs_numpy as runs
+from kvproto.layout import cut as cuts
 from kvproto.layout.caches import Cache
 from kvproto.layout.contacts import Share
-from kvproto.layout.cut import Cut, Part, chunks, cut_at
+from kvproto.layout.cut import Cut, Part
 from kvproto.layout.placement import Placement, Strides
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 
 Bytes = npt.NDArray[np.uint8]
 Name = tuple[str, str]
+#: a tensor a plane; all planes of a page in one block; K and V of a head and token side by side, heads outermost
+FORMS = "dense", "packed", "in rows"
 
 
 @dataclass(frozen=True)
@@ -36,8 +39,8 @@ class Case:
     prefix: int
     groups: int = 1
     seed: int = 0
-    #: of the pools of each side: a tensor a plane, or blocks of all
-    packed: tuple[bool, bool] = (False, False)
+    #: of the pools of each side; `in rows` for K and V alone
+    forms: tuple[str, str] = ("dense", "dense")
 
 
 @cache
@@ -58,6 +61,10 @@ def held_layers(layout: Layout) -> list[list[int]]:
 
 def parts_of(layout: Layout) -> dict[Name, tuple[int, int, list[int]]]:
     """Units, row bytes and layers of each part, as it was declared."""
+    if not layout.named:
+        dims = (("k", layout.k_dim), ("v", layout.v_dim))
+        every = list(range(layout.layers))
+        return {("kv", part): (layout.heads, dim * layout.itemsize, every) for part, dim in dims if dim}
     caches: tuple[Cache, ...] = layout.named
     return {
         (cache.name, part.name): (part.units, part.row_bytes, list(cache.layers) or list(range(layout.layers)))
@@ -78,8 +85,8 @@ class RankPool:
 class Group:
     """The pools and the page table of one group, filled at random."""
 
-    def __init__(self, layout: Layout, tokens: int, random: np.random.Generator, *, packed: bool) -> None:
-        self.layout, self.parts, self.packed = layout, parts_of(layout), packed
+    def __init__(self, layout: Layout, tokens: int, random: np.random.Generator, form: str = "dense") -> None:
+        self.layout, self.parts, self.form = layout, parts_of(layout), form
         stages = held_layers(layout)
         self._held = {
             (name, rank): [layer for layer in layers if layer in stages[rank // layout.tp]]
@@ -88,7 +95,8 @@ class Group:
         needed = -(-tokens // layout.page_size)
         self.pages = needed + 3
         self.table = random.permutation(self.pages)[:needed]
-        self.ranks = [self._pool(rank, random) for rank in range(layout.tp * layout.pp)]
+        make = self._in_rows if form == "in rows" else self._pool
+        self.ranks = [make(rank, random) for rank in range(layout.tp * layout.pp)]
 
     def units(self, name: Name, rank: int) -> list[int]:
         return held_units(self.parts[name][0], self.layout.tp)[rank % self.layout.tp]
@@ -106,10 +114,10 @@ class Group:
             shapes[name] = [*inner[:: 1 if self.layout.order == "NHD" else -1], self.parts[name][1]]
         sizes = [int(np.prod(shapes[name])) for name, _ in wanted]
         block = random.integers(0, 256, [self.pages, sum(sizes) + 3], np.uint8)
-        if self.packed:
+        if self.form == "packed":
             pool.regions = [block]
         for at, (name, layer) in enumerate(wanted):
-            if self.packed:
+            if self.form == "packed":
                 begin = sum(sizes[:at])
                 plane = block[:, begin : begin + sizes[at]].reshape([self.pages, *shapes[name]])
                 pool.places[name, layer] = 1, begin
@@ -119,10 +127,25 @@ class Group:
             pool.planes.setdefault(name, {})[layer] = plane.transpose(order)
         return pool
 
+    def _in_rows(self, rank: int, random: np.random.Generator) -> RankPool:
+        """A block a layer, with one more byte behind each row."""
+        pool, (first, *_) = RankPool(), self.parts
+        shape = len(self.units(first, rank)), self.pages, self.layout.page_size
+        widths = [row for _, row, _ in self.parts.values()]
+        for layer in self.layers(first, rank):
+            block = random.integers(0, 256, [*shape, sum(widths) + 1], np.uint8)
+            pool.regions.append(block)
+            for at, name in enumerate(self.parts):
+                begin = sum(widths[:at])
+                plane = block.transpose(1, 2, 0, 3)[..., begin : begin + widths[at]]
+                pool.planes.setdefault(name, {})[layer] = plane
+                pool.places[name, layer] = len(pool.regions), begin
+        return pool
+
     def placement(self, rank: int, plan: Plan) -> Placement | None:
         """Say by the plan's kinds where views of blocks lie; None: planes are dense."""
         pool, strides, planes = self.ranks[rank], [], []
-        if not self.packed:
+        if self.form == "dense":
             return None
         for kind in plan.prefill.kinds:
             found = pool.planes.get((kind.cache, kind.part), {})
@@ -137,7 +160,7 @@ class Group:
     def dense_regions(self, rank: int, plan: Plan) -> list[Bytes]:
         """The regions in the order in which peers count them."""
         pool = self.ranks[rank]
-        if self.packed:
+        if self.form != "dense":
             return pool.regions
         found = [pool.planes.get((kind.cache, kind.part), {}) for kind in plan.prefill.kinds]
         back = (0, 1, 2, 3) if self.layout.order == "NHD" else (0, 2, 1, 3)
@@ -160,20 +183,20 @@ class Group:
 def judge(case: Case) -> None:
     """Execute the plan of the case by both routes; AssertionError if any byte of any decode pool is off."""
     plan = Plan(case.prefill, case.decode, case.chunk_tokens)
-    number = chunks(case.tokens, case.prefix, case.chunk_tokens, case.groups)
+    number = cuts.chunks(case.tokens, case.prefix, case.chunk_tokens, case.groups)
     for route in (by_runs, by_staging):
         random = np.random.default_rng(case.seed)
         truth = {
             name: random.integers(0, 256, (len(layers), case.tokens, units, row), np.uint8)
             for name, (units, row, layers) in parts_of(case.prefill).items()
         }
-        prefill = Group(case.prefill, case.tokens, random, packed=case.packed[0])
-        decode = Group(case.decode, case.tokens, random, packed=case.packed[1])
+        sides = zip((case.prefill, case.decode), case.forms, strict=True)
+        prefill, decode = (Group(side, case.tokens, random, form) for side, form in sides)
         prefill.fill(truth, 0, case.tokens)
         kept = decode.bytes()
         wrote = 0
         for k in range(number):
-            cut = cut_at(k, case.tokens, case.prefix, case.chunk_tokens, case.groups)
+            cut = cuts.cut_at(k, case.tokens, case.prefix, case.chunk_tokens, case.groups)
             for reader in range(case.decode.tp * case.decode.pp):
                 for part in parts_apart(plan, reader, cut):
                     wrote += route(plan, part.share, (cut.first, cut.tokens), prefill, decode, part.nbytes)
@@ -192,9 +215,9 @@ def parts_apart(plan: Plan, reader: int, cut: Cut) -> list[Part]:
     """The parts of a grant; each has bytes of its own in it."""
     parts = [plan.part(share.writer, reader, cut) for share in plan.writers(reader)]
     ends = [part.offset + part.nbytes for part in parts]
-    assert all(part.nbytes > 0 and part.offset % 256 == 0 for part in parts)
-    assert all(end <= part.offset for end, part in zip(ends, parts[1:], strict=False))
-    assert ends[-1] <= plan.grant_bytes(reader, cut)
+    assert all(part.nbytes > 0 and part.offset % 256 == 0 for part in parts), "a part that is empty, or begins anywhere"
+    assert all(end <= part.offset for end, part in zip(ends, parts[1:], strict=False)), "a part within another one"
+    assert ends[-1] <= plan.grant_bytes(reader, cut), "a part beyond its grant"
     return parts
 
 
@@ -206,12 +229,13 @@ def by_runs(
     columns = runs.slices(plan, share, prefill.table, decode.table, *cell, *places)
     sources, targets = prefill.dense_regions(share.writer, plan), decode.dense_regions(share.reader, plan)
     for src_region, src, dst_region, dst, size in zip(*(column.tolist() for column in columns), strict=True):
+        assert src_region <= len(sources) and dst_region <= len(targets), "a run outside the regions"
         ours, theirs = sources[src_region - 1], targets[dst_region - 1]
         assert ours.flags.c_contiguous and theirs.flags.c_contiguous
         assert src + size <= ours.size and dst + size <= theirs.size, "a run beyond its region"
         theirs.reshape(-1)[dst : dst + size] = ours.reshape(-1)[src : src + size]
     moved = int(columns[4].sum())
-    assert moved == nbytes
+    assert moved == nbytes, "a part of more or fewer bytes than its runs"
     return moved
 
 
@@ -220,8 +244,8 @@ def by_staging(
 ) -> int:  # fmt: skip
     """Copy by the pieces of the share as gather and scatter would; returns the bytes copied."""
     moved, depth = 0, held_layers(prefill.layout)[share.writer // prefill.layout.tp]
-    for kind, piece in zip(plan.prefill.kinds, share.pieces, strict=True):
-        name = kind.cache, kind.part
+    for number, kind in enumerate(plan.prefill.kinds):
+        name, piece = (kind.cache, kind.part), share.piece(number)
         ours, theirs = prefill.layers(name, share.writer), decode.layers(name, share.reader)
         for at in range(piece.layers):
             layer, wanted = ours[piece.src_layer + at], theirs[piece.dst_layer + at]
@@ -234,5 +258,5 @@ def by_staging(
                 (page, slot), (to, there) = (divmod(token, g.layout.page_size) for g in (prefill, decode))
                 target[decode.table[to], there] = source[prefill.table[page], slot]
                 moved += piece.units * kind.row
-    assert moved == nbytes
+    assert moved == nbytes, "a part of more or fewer bytes than its rows"
     return moved

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from caches_judge import Case, Group, judge
+from caches_judge import FORMS, Case, Group, judge
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -69,7 +69,7 @@ def cases(draw: st.DrawFn) -> Case:
     groups = draw(st.integers(1, Plan(prefill, decode, chunk_tokens).fewest_layers))
     return Case(
         prefill, decode, chunk_tokens, prefix + draw(st.integers(1, 9)), prefix, groups, draw(st.integers(0, 99)),
-        (draw(st.booleans()), draw(st.booleans())),
+        (draw(st.sampled_from(FORMS[:2])), draw(st.sampled_from(FORMS[:2]))),
     )  # fmt: skip
 
 
@@ -93,8 +93,8 @@ def test_every_byte_once_in_groups_of_layers(groups: int, tp: tuple[int, int], p
 @given(cases())
 def test_numpy_and_plain_python_agree(case: Case) -> None:
     random = np.random.default_rng(case.seed)
-    groups = [Group(side, case.tokens, random, packed=packed)
-              for side, packed in zip((case.prefill, case.decode), case.packed, strict=True)]  # fmt: skip
+    groups = [Group(side, case.tokens, random, form)
+              for side, form in zip((case.prefill, case.decode), case.forms, strict=True)]  # fmt: skip
     plan, (ours, theirs) = Plan(case.prefill, case.decode, case.chunk_tokens), [group.table for group in groups]
     for share in plan.shares:
         places = groups[0].placement(share.writer, plan), groups[1].placement(share.reader, plan)

@@ -6,9 +6,9 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from caches_judge import FORMS, Case, Group, judge
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from layout_judge import FORMS, Case, Group, judge
 
 from kvproto.layout.byte_runs import descriptors, pieces_of_pages
 from kvproto.layout.byte_runs_numpy import slices
@@ -49,7 +49,7 @@ def cases(draw: st.DrawFn) -> Case:
     prefix = draw(st.integers(0, 3)) * decode.page_size
     forms = draw(st.sampled_from(sorted(FORMS))), draw(st.sampled_from(sorted(FORMS)))
     return Case(
-        prefill, decode, chunk_tokens, prefix + draw(st.integers(0, 20)), prefix, draw(st.integers(0, 99)), forms
+        prefill, decode, chunk_tokens, prefix + draw(st.integers(0, 20)), prefix, 1, draw(st.integers(0, 99)), forms
     )
 
 
@@ -73,7 +73,7 @@ def test_numpy_and_plain_python_agree_and_no_join_is_missed(case: Case) -> None:
         cut = cut_at(k, case.tokens, case.prefix, case.chunk_tokens)
         cell = cut.first, cut.tokens
         for share in plan.shares:
-            places = groups[0].placements[share.writer], groups[1].placements[share.reader]
+            places = groups[0].placement(share.writer, plan), groups[1].placement(share.reader, plan)
             runs = list(descriptors(plan, share, source.tolist(), target.tolist(), *cell, *places))
             columns = slices(plan, share, source, target, *cell, *places)
             assert all(column.dtype == np.uint64 and column.flags.c_contiguous for column in columns)
@@ -90,9 +90,9 @@ def test_pieces_of_neighbouring_pages_are_counted_as_they_are_written(case: Case
     plan, random = Plan(case.prefill, case.decode, case.chunk_tokens), np.random.default_rng(case.seed)
     tokens = pages * min(case.prefill.page_size, case.decode.page_size)
     sides = zip((case.prefill, case.decode), case.forms, strict=True)
-    ours, theirs = (Group(side, tokens, random, form).placements for side, form in sides)
+    ours, theirs = (Group(side, tokens, random, form) for side, form in sides)
     for share in plan.shares:
-        places = ours[share.writer], theirs[share.reader]
+        places = ours.placement(share.writer, plan), theirs.placement(share.reader, plan)
         runs = list(descriptors(plan, share, range(pages), range(pages), 0, tokens, *places))
         assert pieces_of_pages(plan, share, pages, *places) == len(runs)
 

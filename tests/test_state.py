@@ -69,7 +69,7 @@ def move(plan: Plan, tokens: int, prefix: int, groups: int, state_groups: int) -
             name: random.integers(0, 256, (len(layers), rows, units, row), np.uint8)
             for name, (units, row, layers) in parts_of(ours).items() if name in held
         }  # fmt: skip
-        pools[kind] = [Group(side, rows, random, packed=False) for side in (ours, theirs)]
+        pools[kind] = [Group(side, rows, random) for side in (ours, theirs)]
         for group in pools[kind]:
             group.parts = {name: form for name, form in group.parts.items() if name in held}
             for pool in group.ranks:
