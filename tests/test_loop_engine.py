@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import math
 import os
-import re
 import sys
 import threading
 import time
@@ -20,18 +19,14 @@ from kvproto.endpoint.endpoint import Endpoint
 from kvproto.errors import ArgumentError
 from kvproto.fsm.timing import Timer
 from kvproto.fsm.vocabulary import Effect
-from kvproto.io.clock import ManualClock
 from kvproto.io.control.control import Peer, Sent
-from kvproto.io.control.outbox import SLOWEST_S, Outboxes
+from kvproto.io.control.outbox import Outboxes
 from kvproto.io.control.sockets import ControlSocket
 from kvproto.io.transports.fabric import Fabric
-from kvproto.loop.event_loop import LIMIT
 from kvproto.protocol import effects as do
 from kvproto.protocol.codec import encode
-from kvproto.protocol.effects import PostBatch
-from kvproto.protocol.events import BatchReady, SendStopped
 from kvproto.protocol.messages import ChunkAck
-from kvproto.protocol.states import Cause, PLink, PWrite
+from kvproto.protocol.states import Cause, PLink
 from kvproto.protocol.timing import Timing
 from kvproto.room import Room, Status
 from kvproto.settings import Settings
@@ -124,12 +119,6 @@ def test_a_room_is_opened_once_and_a_new_gen_is_another_room(pair: Pair, when: s
     pair.check(room, again)
 
 
-@pytest.mark.parametrize(("number", "gen"), [(-1, 0), (1 << 64, 0), (0, 1 << 32), (0, -1)])
-def test_a_name_that_would_be_another_room_s_is_refused(number: int, gen: int) -> None:
-    with pytest.raises(ValueError, match="64 bits"):
-        Room(number, gen)
-
-
 @pytest.mark.parametrize("name", [Room(0), Room((1 << 64) - 1, (1 << 32) - 1)])
 def test_the_first_and_the_last_name_are_names(pair: Pair, name: Room) -> None:
     room = pair.open(30, room_id=name.id, gen=name.gen)
@@ -217,17 +206,6 @@ def test_a_handler_that_raises_ends_its_own_room(side: str, effect: type[Effect]
         pair.rest()
 
 
-def test_a_source_that_raises_does_not_stop_the_loop(pair: Pair) -> None:
-    room = pair.open(20)
-    data = inside(pair.prefills[0]).data
-    kept, data.poll = data.poll, boom  # type: ignore[method-assign]
-    for _ in range(5):
-        pair.turn()
-    data.poll = kept  # type: ignore[method-assign]
-    assert any("planted" in text for text in pair.prefills[0].reports())
-    pair.finish(room)
-
-
 # -------------------------------------------------------------------------------------------------- queues
 def narrowed(pair: Pair, patch: pytest.MonkeyPatch) -> tuple[list[bytes], Callable[[], None]]:
     """The first prefill rank's sockets take nothing until it is called: what they took."""
@@ -283,62 +261,7 @@ def test_an_outbox_beyond_its_bound_is_a_lost_link(pair: Pair, bounds: tuple[int
     assert rank.links[1].state is not PLink.UP
 
 
-def test_what_waits_for_room_is_tried_again_soon(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = inside(pair.prefills[0]).loop
-    _, widen = narrowed(pair, monkeypatch)
-    loop.connections.send(1, 1, 1, ChunkAck(0))
-    assert loop.control.outboxes and loop.due <= SLOWEST_S, "an engine that polls by itself is told, too"
-    widen()
-    begin, passes = time.monotonic(), 0
-    while loop.control.outboxes and passes < 100:
-        passes += 1
-        loop.wait()
-        loop.poll()
-    assert not loop.control.outboxes and time.monotonic() - begin < loop.rank.settings.timing.heartbeat.period / 2
-
-
 # --------------------------------------------------------------------------------------- passes and sleeping
-def test_a_pass_is_bounded(pair: Pair) -> None:
-    loop, done = inside(pair.prefills[0]).loop, list[int]()
-    for number in range(3 * LIMIT):
-        loop.call(lambda number=number: done.append(number))  # type: ignore[misc]
-    pair.prefills[0].poll()
-    assert len(done) == LIMIT
-    for _ in range(2):
-        pair.prefills[0].poll()
-    assert done == list(range(3 * LIMIT))
-
-
-def test_a_pass_reads_a_bounded_number_of_frames(pair: Pair) -> None:
-    sender, receiver = inside(pair.decodes[0]).loop, inside(pair.prefills[0]).loop
-    peer = sender.connections.peer_of[1]
-    for _ in range(2 * LIMIT):
-        assert sender.control.send(peer, b"\0") is Sent.TAKEN
-    deadline = time.monotonic() + 5
-    while receiver.counts["malformed frames"] < 2 * LIMIT and time.monotonic() < deadline:
-        before = receiver.counts["malformed frames"]
-        sender.control.receive(1)
-        pair.prefills[0].poll()
-        assert receiver.counts["malformed frames"] - before <= LIMIT
-    assert receiver.counts["malformed frames"] == 2 * LIMIT
-
-
-def test_an_idle_loop_sleeps_and_wakes_for_a_call(pair: Pair) -> None:
-    pair.settle()
-    endpoint = pair.decodes[0]
-    before = time.process_time()
-    started = time.monotonic()
-    endpoint.wait(0.3)
-    assert time.monotonic() - started > 0.2, "nothing to do: it slept"
-    assert time.process_time() - before < 0.1, "and did not spin"
-    timer = threading.Timer(0.1, inside(endpoint).loop.control.wake)
-    timer.start()
-    started = time.monotonic()
-    endpoint.wait(5.0)
-    assert time.monotonic() - started < 2.0
-    timer.join()
-
-
 def test_a_loop_of_its_own_does_not_wait_5_ms_for_every_turn(pair: Pair) -> None:
     before = sys.getswitchinterval()
     try:
@@ -357,16 +280,6 @@ def test_a_loop_of_its_own_does_not_wait_5_ms_for_every_turn(pair: Pair) -> None
         assert sys.getswitchinterval() == pytest.approx(1e-4), "somebody else's, and left alone"
     finally:
         sys.setswitchinterval(before)
-
-
-def test_an_interval_that_is_none_is_refused_and_hinders_no_later_loop(pair: Pair) -> None:
-    before = sys.getswitchinterval()
-    for wrong in (0.0, -1.0, math.nan):
-        with pytest.raises(ArgumentError, match=r"a switch interval of .*: it is in seconds, more than 0"):
-            pair.prefills[0].start(switch_interval=wrong)
-    pair.prefills[0].start()
-    pair.close()
-    assert sys.getswitchinterval() == pytest.approx(before)
 
 
 def test_a_loop_of_its_own_has_its_cores_and_a_frozen_heap_while_it_runs(pair: Pair) -> None:
@@ -444,107 +357,7 @@ def test_what_is_left_of_a_room_counts_its_writes_in_doubt() -> None:
         pair.rest()
 
 
-# ---------------------------------------------------------------------------------------------- in words
-def test_every_state_is_told_with_peer_and_time() -> None:
-    clock = ManualClock(100.0)
-    never = Timer(1e6)
-    timing = Timing(
-        resend=Timer(60.0, 4), lease=Timer(1e3), heartbeat=Timer(1e6, 3), stall=never, bootstrap=never
-    )  # fmt: skip
-    settings = Settings(ring_bytes=1 << 20, timing=timing)
-    with Pair(layout(2), layout(1), chunk_tokens=8, settings=settings, clock=lambda: clock, fabric=Fabric()) as pair:
-        prefill, decode = pair.prefills[0], pair.decodes[0]
-        said: dict[str, tuple[str, bool]] = {}
-
-        def state(endpoint: Endpoint, room: Room) -> str:
-            value = inside(endpoint).rank.value_of(room.key)
-            return value.state.name if value is not None else "UNKNOWN"
-
-        def look(endpoint: Endpoint, room: Room, *states: str) -> None:
-            pair.pump(lambda: state(endpoint, room) in states)
-            pair.settle()
-            for _ in range(30):  # no timer is late
-                clock.advance(0.1)
-                endpoint.poll()
-            rank, at = inside(endpoint).rank, state(endpoint, room)
-            timed = at in {each.name for each in rank.ROOM.timers}  # no other state knows since when
-            said[f"{rank.side[0].upper()} {at}"] = endpoint.explain(room), timed
-
-        room = pair.name(30)
-        waiting = pair.open(30)
-        look(decode, waiting, "OPEN")
-        pair.open_decode(room)
-        look(prefill, room, "AWAIT_ENGINE")
-        pair.open_prefill(room)
-        look(prefill, room, "OPEN")
-        look(decode, room, "OPEN")
-        pair.produce(room, 15, aux=None)
-        # its own write: without one, it drains nothing
-        pair.pump(lambda: any(each.state is PWrite.IN_FLIGHT for each in inside(prefill).rank.writes.values()))
-        prefill.abort(room)
-        look(prefill, room, "DRAINING")
-        pair.fabric.run()
-        look(decode, room, "FAILED", "ABORTED", "DRAINING", "SETTLING")
-        look(prefill, room, "FAILED", "ABORTED", "AWAIT_NOTED")
-        early = pair.name(20)
-        pair.open_prefill(early, [0])
-        look(prefill, early, "AWAIT_PEERS")
-        inside(pair.prefills[1]).loop.poll = lambda: False  # type: ignore[method-assign]  # it does not answer
-        pair.open_decode(early)
-        look(decode, early, "AWAIT_PEERS")
-        decode.abort(early)
-        look(decode, early, "DRAINING")
-        del inside(pair.prefills[1]).loop.poll
-        queued = pair.name(20)
-        pair.open_decode(queued)
-        for endpoint in pair.prefills:
-            endpoint.open(queued, 20, pair.tables[queued][0])
-        look(prefill, queued, "AWAIT_FORWARD")
-        assert "is not known here" in decode.explain(Room(999))
-    for name, (text, timed) in said.items():
-        assert bool(re.search(r", since [1-9]\d*\.\d s", text)) is timed, (name, text)
-        if "is over" not in text and "waits for the engine" not in text:
-            assert re.search(r"(decode|prefill) (rank|group)", text), (name, text)
-    assert {"P AWAIT_ENGINE", "P AWAIT_PEERS", "P AWAIT_FORWARD", "P OPEN", "P DRAINING", "D AWAIT_PEERS", "D OPEN",
-            "D DRAINING"} <= said.keys(), said.keys()  # fmt: skip
-
-
 # ----------------------------------------------------------------------------------------- leases and links
-def test_each_call_of_a_long_pass_has_a_time_of_its_own(pair: Pair) -> None:
-    loop, seen = inside(pair.prefills[0]).loop, list[float]()
-
-    def slow() -> None:
-        seen.append(loop.now)
-        time.sleep(0.01)
-
-    for _ in range(3):
-        loop.call(slow)
-    loop.poll()
-    assert len(seen) == 3 and seen[0] < seen[1] < seen[2]
-
-
-@pytest.mark.parametrize(("late", "stop"), [(False, False), (True, False), (False, True)])
-def test_a_batch_is_posted_only_while_its_lease_holds_and_its_send_goes_on(late: bool, stop: bool) -> None:
-    with Pair(layout(2), layout(1), chunk_tokens=8, fabric=Fabric()) as pair:
-        rank, loop, _, data = inside(pair.prefills[0])
-        spent = data.writes._spent
-        data.writes._spent = lambda: True  # type: ignore[method-assign]  # it is deferred, for this pass and all others
-        room = pair.open(8)
-        pair.produce(room)
-        pair.pump(lambda: bool(rank.writes))
-        (key, part), until = next(iter(rank.writes)), next(iter(rank.writes.values())).until
-        about = key, part >> 16, part & 0xFFFF
-        if stop:
-            loop.submit(rank.handle(SendStopped(*about), loop.now))
-        effects = rank.handle(BatchReady(*about, last=True), until if late else until - 1.0)
-        posted = [effect for effect in effects if isinstance(effect, PostBatch)]
-        assert bool(posted) is not (late or stop)
-        data.writes._spent = spent  # type: ignore[method-assign]
-        loop.submit(effects)
-        pair.fabric.auto = True
-        pair.pump(lambda: pair.over(room) or not pair.turn())
-
-
 def test_a_connection_outlives_a_silence_and_goes_with_its_link() -> None:
     quick = Timing(heartbeat=Timer(0.05, 2), silence=Timer(0.2), forget=Timer(0.5), call=Timer(0.05, 200))
     with Pair(layout(1), layout(1), chunk_tokens=8, pages=64, settings=Settings(timing=quick)) as pair:
