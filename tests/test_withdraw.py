@@ -12,7 +12,7 @@ from support.stories import layout
 
 from kvproto.errors import ArgumentError, NotFoundError
 from kvproto.fsm.machine import Machine
-from kvproto.fsm.vocabulary import Event
+from kvproto.fsm.vocabulary import Event, State
 from kvproto.io.transports.fabric import Fabric
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
@@ -90,6 +90,27 @@ def test_what_is_withdrawn_before_the_loop_has_heard_of_it_is_told_to_nobody(pai
     assert loop.rank.rooms[room.key] is value, "what was said of a former room of that name is not told either"
     assert not entry.computed
     assert entry.marks == [(CHUNK_TOKENS, prefill.pool.layers, event)], "KV computed anew is not there with that event"
+
+
+@pytest.mark.parametrize("ends", ["its decode engine", "its own engine"])
+def test_pages_that_are_withdrawn_stay_so_when_the_room_fails_over_a_staged_write(ends: str) -> None:
+    """A slot is read, not the pages: an engine that was told so may give others before the write ends."""
+    with Pair(layout(1), layout(1), chunk_tokens=CHUNK_TOKENS, fabric=Fabric()) as pair:
+        room, prefill, rank = pair.open(CHUNK_TOKENS), pair.prefills[0], inside(pair.prefills[0]).rank
+        prefill.produced(room, CHUNK_TOKENS)
+
+        def states() -> set[State]:
+            return {send.state for send in rank.sends.get(room.key, {}).values()}
+
+        pair.pump(lambda: bool(pair.fabric.options()) and PSend.WRITING in states())
+        prefill.withdraw(room, 0)
+        pair.pump(lambda: prefill.withdrawn(room))
+        (prefill if ends == "its own engine" else pair.decodes[0]).abort(room)
+        pair.pump(lambda: PSend.DRAINING in states())
+        assert prefill.withdrawn(room)
+        prefill.produced(room, CHUNK_TOKENS, pages=[pair.free.pop() for _ in pair.tables[room][0]])
+        pair.fabric.auto = True
+        pair.pump(lambda: pair.over(room))
 
 
 def test_nothing_is_withdrawn_before_all_sends_have_heard_of_all_of_it(

@@ -148,8 +148,8 @@ class PSendValue(Value, frozen=True, gc=False):
 
 
 V = PSendValue
-#: states in which the room's pages are, or may be, read
-READING = (S.GATHERING, S.WRITING_PAGES, S.DRAINING)
+#: states in which the room's pages are read
+READING = (S.GATHERING, S.WRITING_PAGES)
 On = SendEvent | TimerFired
 
 
@@ -255,8 +255,11 @@ def acked(v: V, e: WriteCompleted, now: float) -> bool:
 
 
 def reads_withdrawn(v: V) -> bool:
-    """It reads pages whose KV the engine has taken back."""
-    return not v.kv and v.state in READING
+    """It reads pages whose KV the engine has taken back, for bytes that leave this rank.
+
+    A failed send with a slot writes from that, or nothing: a send that has let go of its pages never reads them again.
+    """
+    return not v.kv and (v.state in READING or (v.state is S.DRAINING and v.slot < 0))
 
 
 def settled(v: V, e: WriteFailed, now: float) -> bool:
