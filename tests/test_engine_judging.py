@@ -7,14 +7,15 @@ import itertools
 import json
 import os
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import ModuleType, SimpleNamespace
+from typing import Any, Self, cast
 
 import pytest
 
 from examples.engine_runs import gpu_rows
 from examples.engine_runs import table as engine_table
 from examples.engine_runs.cell import of_sglang, of_vllm
+from examples.engine_runs.hosts import LEAST
 from examples.engine_runs.table import placed, read, told
 from examples.sglang import on_gpus, pack
 from examples.sglang.messages import Answer, Request, Start
@@ -320,9 +321,49 @@ def test_the_gpus_of_a_side_are_the_first_or_the_last() -> None:
 def test_ranks_of_an_instance_share_gpus_where_there_are_too_few(
     gpus: int, named: str, crowded: list[bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("examples.sglang.pair.Instance", lambda start: start)
+    monkeypatch.setattr("examples.sglang.pair.Instance", lambda start, _host: start)
     made = Pair("2:1", "kvproto", tmp_path, (16, 16), lambda _: None, Place("cuda" if gpus else "cpu", gpus))
     assert (made.gpus, [start.crowded for start in made.starts]) == (named, crowded)
+
+
+class TwoHosts:
+    """Stands in for the two namespaces, through whose cable so many bytes have come."""
+
+    def __init__(self, folder: Path) -> None:
+        names = {side: {"SGLANG_HOST_IP": f"10.77.0.{at}"} for at, side in enumerate("PD", 1)}
+        self.of = {
+            side: SimpleNamespace(address=own["SGLANG_HOST_IP"], key=folder / side, environment=own)
+            for side, own in names.items()
+        }
+        self.bytes = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def crossed(self) -> int:
+        return self.bytes
+
+
+def test_sides_on_hosts_of_their_own_have_addresses_and_keys_and_kv_crosses_the_cable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("examples.sglang.pair.Instance", lambda start, host: (start, host))
+    monkeypatch.setattr("examples.sglang.pair.Hosts", TwoHosts)
+    kept = list[dict[str, Any]]()
+    made = Pair("hosts 1:2", "kvproto", tmp_path, (16, 16), kept.append)
+    there, instances = cast("Any", made.hosts), cast("Any", (made.p, made.d))
+    for (start, host), side, ranks in zip(instances, "PD", (1, 2), strict=True):
+        assert host is there.of[side] and start.ranks == ranks and start.keys == str(tmp_path / side)
+        assert start.address == start.environment["SGLANG_HOST_IP"] == there.of[side].address
+    assert made.request([1, 2]).address == "10.77.0.1"
+    for count in (LEAST, LEAST, 3 * LEAST):  # the second time nothing more has come
+        there.bytes = count
+        made.judge("seq", [], [])
+    there.bytes = 5 * LEAST  # a row without answers has its own bytes, too
+    made.row("stages", good=True)
+    made.judge("many", [], [])
+    cable = [(row["good"], row.get("cable_mb")) for row in kept]
+    assert cable == [(True, 0.5), (False, 0.0), (True, 1.0), (True, None), (False, 0.0)]
 
 
 def test_rows_on_gpus_stand_by_pair_and_scenario_with_each_carrier() -> None:

@@ -73,6 +73,10 @@ ON_CPU = Place()
 class Pair:
     """One pair of instances."""
 
+    #: those of its sides, if each is on one of its own, and the bytes that had crossed between them at the last row
+    hosts: Hosts | None = None
+    crossed = 0
+
     def __init__(
         self, pair: str, backend: str, folder: Path, pages: tuple[int, int], keep: Callable[[dict[str, Any]], None],
         place: Place = ON_CPU, whole: Whole | None = None,
@@ -86,8 +90,8 @@ class Pair:
         """
         word = pair.partition(" ")[0]
         sized = pair.removeprefix(f"{word} " if word in (*MODELS, APART) else "").split(":")
-        self.hosts = Hosts(folder).__enter__() if word == APART else None
-        self.crossed = 0
+        if word == APART:
+            self.hosts = Hosts(folder).__enter__()
         self.label = pair if pages == (16, 16) else f"{pair} pages {pages[0]}-{pages[1]}"
         self.pair, self.backend, self.folder, self.keep, self.place = pair, backend, folder, keep, place
         self.rows: list[dict[str, Any]] = []
@@ -182,8 +186,8 @@ class Pair:
             more |= {"verified": sum(said.verified for _, said in sure), "verified_alone": drafted}
         good = not differ and more.get("verified") == more.get("verified_alone")
         if self.hosts is not None:
-            before, self.crossed = self.crossed, self.hosts.crossed()
-            more["cable_mb"], good = round((self.crossed - before) / 1e6, 1), good and self.crossed - before >= LEAST
+            count = self.hosts.crossed() - self.crossed
+            more["cable_mb"], good = round(count / 1e6, 1), good and count >= LEAST
         self.row(scenario, tokens=right, good=good, errors=errors, differ=differ, **more)
 
     def row(self, scenario: str, **more: Any) -> None:
@@ -192,6 +196,7 @@ class Pair:
         self.rows.append(names | more | ({"gpus": self.gpus} if self.gpus else {}) | {"build": build()})
         print(json.dumps(self.rows[-1]), flush=True)
         self.keep(self.rows[-1])
+        self.crossed = self.hosts.crossed() if self.hosts else 0
 
     def close(self) -> None:
         """End both instances."""
