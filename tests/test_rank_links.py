@@ -18,8 +18,10 @@ from kvproto.errors import ArgumentError
 from kvproto.fsm.copies import CopyNumbers
 from kvproto.fsm.driver import SENT
 from kvproto.fsm.vocabulary import Effect
+from kvproto.layout.caches import END, Cache, CachePart
 from kvproto.layout.placement import dense
 from kvproto.layout.plan import Plan
+from kvproto.layout.sharding import Layout
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
@@ -196,7 +198,8 @@ def test_who_does_not_fit_is_refused_by_both_sides_with_the_reason(changed: dict
     [
         ({"group": SECOND}, "group 2 rank 0 answers for 1 rank 0"),
         ({"rank": 1}, "group 1 rank 1 answers for 1 rank 0"),
-        ({"layout": layout(1), "rank": 0}, "the prefill group's layout is not the one that was called"),
+        ({"layout": layout(1), "rank": 0},
+         "the prefill group's layout is not the one that was called: tp (1 against 2)"),
     ],
 )
 def test_an_answer_of_another_rank_than_was_called_is_none(changed: dict[str, Any], why: str) -> None:
@@ -204,6 +207,20 @@ def test_an_answer_of_another_rank_than_was_called_is_none(changed: dict[str, An
     rank.call(FIRST, 0, Plan(TWO, ONE, CHUNK_TOKENS), 0.0, "somewhere")
     rank.receive(1, 0, 0, welcome(rank, 1, FIRST, 0, **changed), 0.0)
     assert (rank.links[1].state, rank.links[1].why) == (DLink.REFUSED, why)
+
+
+def test_a_layout_that_differs_in_joint_chunks_alone_is_named_by_them() -> None:
+    """As of a decode engine that makes the layout by hand, towards a prefill group of an earlier build."""
+    caches = Cache("full", (CachePart("k", 2, 16),)), Cache("state", (CachePart("ssm", 2, 64),), travels=END)
+    said, called, ours = (
+        Layout.of_caches(caches, layers=2, page_size=16, tp=tp, joint=joint)
+        for tp, joint in ((2, False), (2, True), (1, True))
+    )
+    settings = Settings(ring_bytes=1 << 20)
+    rank = DecodeRank(ours, 0, group=OWN, chunk_tokens=CHUNK_TOKENS, incarnation=1, settings=settings)
+    rank.call(FIRST, 0, Plan(called, ours, CHUNK_TOKENS), 0.0, "somewhere")
+    rank.receive(1, 0, 0, welcome(rank, 1, FIRST, 0, layout=said), 0.0)
+    assert rank.links[1].why.endswith("not the one that was called: joint (left out against True)")
 
 
 def test_a_call_says_whom_it_means_and_the_chunk_size_that_was_agreed_on() -> None:

@@ -15,6 +15,8 @@ from itertools import chain
 from operator import or_
 from typing import Any
 
+from msgspec import UNSET
+
 from kvproto.errors import ArgumentError
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.vocabulary import Effect, Event
@@ -218,7 +220,9 @@ class DecodeRank(Rank):
             return f"group {said.group} rank {said.rank} answers for {peer.group} rank {peer.rank}"
         assert plan is not None
         if self.terms(peer.group, plan) != peer.terms:
-            return "the prefill group's layout is not the one that was called"
+            assert peer.plan is not None
+            unlike = _unlike(plan.prefill, peer.plan.prefill)
+            return f"the prefill group's layout is not the one that was called: {unlike}"
         return ""
 
     # ------------------------------------------------------------------------------------------ grants
@@ -384,3 +388,15 @@ class DecodeRank(Rank):
     def _raise_quiet(self, effect: do.RaisePeerQuiet) -> None:
         rank = self.peers[effect.link].rank
         self._queue += [ev.PeerQuiet(room, rank) for room in self._rooms_of(effect.link, self.rooms)]
+
+
+def _unlike(said: Layout, called: Layout) -> str:
+    """Name the fields in which two layouts differ, and their values where these are short."""
+    found = list[str]()
+    for name in Layout.__struct_fields__:
+        ours, theirs = getattr(called, name), getattr(said, name)
+        if ours != theirs:
+            short = name not in ("caches", "stages")
+            values = ["left out" if each is UNSET else repr(each) for each in (theirs, ours)] if short else []
+            found.append(f"{name} ({' against '.join(values)})" if values else name)
+    return ", ".join(found)
