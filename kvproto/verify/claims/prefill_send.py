@@ -13,7 +13,7 @@ from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.messages import PagesReq, StagingReq, StgNotify
 from kvproto.protocol.states import PSend as S
-from kvproto.protocol.tables.prefill_send import PSendValue, prefill_send
+from kvproto.protocol.tables.prefill_send import PSendValue, prefill_send, reads_withdrawn
 from kvproto.verify.framework.claims import Claims, Ghost, Step, in_order, timed_anew
 
 NONE, QUEUES, HAS = 0, 1, 2
@@ -153,6 +153,12 @@ def queues_for_slot(v: V, g: Seen) -> bool:
 def has_slot(v: V, g: Seen) -> bool:
     """It has a slot."""
     return g.slot == HAS
+
+
+@holds(S.GATHERING, S.WRITING, S.DRAINING)
+def names_its_slot(v: V, g: Seen) -> bool:
+    """It knows the slot that it has, and no other."""
+    return (g.slot == HAS) == (v.slot >= 0)
 
 
 @holds(*(state for state in S if state not in (S.AWAIT_PERMIT, S.WRITING_PAGES, S.DRAINING)))
@@ -463,6 +469,12 @@ def ends_once(step: Step) -> bool:
 def reads_what_is_computed(step: Step, effect: object) -> bool:
     """Pages begin to be read when their KV is computed."""
     return step.after.kv
+
+
+@promises("S12")
+def lets_go_of_withdrawn_pages_for_good(step: Step) -> bool:
+    """A send that has let go of pages whose KV is withdrawn reads none before their KV is computed anew."""
+    return step.before.kv or reads_withdrawn(step.before) or not reads_withdrawn(step.after)
 
 
 @promises("S1", do.LaunchGather, do.WatchWatermark)
