@@ -1,4 +1,4 @@
-"""Ranks that die, stop, come back and give up, in processes of their own over NIXL.
+"""Ranks that die, stop and come back, in processes of their own over NIXL.
 
 Every test asks the same things: both sides are told in bounded time, with the reason; nothing is left of the room, of
 its writes or of the link that is gone; and the rooms that it does not concern are carried as if nothing had happened.
@@ -278,58 +278,5 @@ def test_a_prefill_rank_that_is_stopped_for_long(fleet: BenchProcesses, before: 
     assert fleet.told(room, "P")[0] == "LINK_LOST"
     fleet["P1"].ask("give_slots")
     fleet.healthy()
-    all_ways(fleet)
-    fleet.rests(before)
-
-
-#: phase -> (who has opened it, whether the forward is scheduled, tokens produced, (side, state) to wait for)
-PHASES: dict[str, tuple[str, bool, int | None, tuple[str, str]]] = {
-    "only the prefill engine knows it": ("P", False, None, ("P", "AWAIT_PEERS")),
-    "only the decode engine knows it": ("D", False, None, ("P", "AWAIT_ENGINE")),
-    "no forward yet": ("PD", False, None, ("P", "AWAIT_FORWARD")),
-    "no KV yet": ("PD", True, None, ("P", "AWAIT_KV")),
-    "granted": ("PD", True, None, ("D", "FILLING")),
-    "some chunks are in place": ("PD", True, 40, ("D", "FILLING")),
-    "only the aux row is missing": ("PD", True, 99, ("P", "AWAIT_AUX")),
-}
-
-
-@pytest.mark.parametrize(("phase", "side"), [(phase, side) for phase, (sides, *_) in PHASES.items() for side in sides])
-def test_an_abort_in_every_phase(fleet: BenchProcesses, before: dict[str, Any], phase: str, side: str) -> None:
-    sides, forward, produced, (where, state) = PHASES[phase]
-    other = fleet.room("P1", "D1", produced=40)
-    room = fleet.room("P1", "D1", sides=sides, forward=forward, produced=produced)
-    if state == "FILLING":
-        granted(fleet, room, placed=0 if produced is None else 1)
-    fleet.reaches(room, where, state)
-    began = time.monotonic()
-    fleet.abort(room, side)
-    fleet.abort(room, side)
-    for late in set("PD") - set(sides):
-        until(lambda: fleet.told(room, side), "the side that gave it up")
-        fleet.open(room, late)
-    cause = "PREFILL_ABORTED" if side == "P" else "DECODE_ABORTED"
-    for told in (fleet.told(room, "P"), fleet.told(room, "D")):
-        assert told[0] == cause and told[2] - began < SLACK_S
-    fleet["P1"].ask("give_slots")
-    fleet.produce(other)
-    fleet.succeeds(other)
-    fleet.rests(before)
-
-
-@pytest.mark.parametrize("side", ["P", "D"])
-def test_an_abort_while_a_write_is_in_flight(fleet: BenchProcesses, before: dict[str, Any], side: str) -> None:
-    room = fleet.room("P1", "D1")
-    fleet.reaches(room, "P", "AWAIT_KV")
-    writes_into(fleet, "D1", room)
-    if side == "P":
-        fleet.abort(room, "P")
-        fleet.reaches(room, "P", "DRAINING")
-        assert fleet["P1"].ask("told", room) is None, "not released: the write reads the pages' slot"
-    fleet["D1"].resume()
-    if side == "D":
-        fleet.abort(room, "D")
-    cause = "PREFILL_ABORTED" if side == "P" else "DECODE_ABORTED"
-    assert fleet.told(room, "P")[0] == fleet.told(room, "D")[0] == cause
     all_ways(fleet)
     fleet.rests(before)

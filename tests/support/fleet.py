@@ -305,35 +305,20 @@ class BenchProcesses:
         links = {"P": sum(name.startswith("D") for name in self.members), "D": len(self.binds)}
         until(lambda: all(self[name].ask("up") == links[name[0]] for name in self.members), "every link to be up", 30)
 
-    def room(
-        self, p: str, d: str, tokens: int = 100, *, produced: int | None = None, sides: str = "PD", forward: bool = True
-    ) -> int:  # fmt: skip
-        """A room that the engines of these sides have opened; so much of it is computed."""
+    def room(self, p: str, d: str, tokens: int = 100, *, produced: int | None = None) -> int:
+        """A room that both engines have opened; so much of it is computed."""
         number, self.next = self.next, self.next + 1
         pages = -(-tokens // (2 * PAGE))
         first, self.page = self.page, (self.page + pages) % (PAGES - 8)
         theirs = list(range(first, first + pages))[::-1]
         ours = [2 * page + half for page in theirs for half in (1, 0)]
         self.rooms[number] = p, d, ours, theirs, tokens
-        for side in sides:
-            self.open(number, side)
-        if forward and "P" in sides:
-            self[p].ask("call", "prefetch", number)
+        self[p].ask("open", number, tokens, ours, GROUPS[d])
+        self[d].ask("open", number, tokens, theirs, GROUPS[p])
+        self[p].ask("call", "prefetch", number)
         if produced is not None:
             self.produce(number, produced)
         return number
-
-    def open(self, number: int, side: str) -> None:
-        """The engine of this side opens the room."""
-        p, d, ours, theirs, tokens = self.rooms[number]
-        if side == "P":
-            self[p].ask("open", number, tokens, ours, GROUPS[d])
-        else:
-            self[d].ask("open", number, tokens, theirs, GROUPS[p])
-
-    def abort(self, number: int, side: str) -> None:
-        p, d, *_ = self.rooms[number]
-        self[p if side == "P" else d].ask("call", "abort", number)
 
     def reaches(self, number: int, side: str, state: str) -> None:
         """Wait until one of the room's machines on this side is in this state."""
