@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from kvproto import Cache, CachePart, Layout, LayoutError
+from kvproto.data import decode_data
+from kvproto.data.decode_data import DecodeData
 from kvproto.layout.caches import END
 from kvproto.layout.cut import Cut, chunks, cut_at
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import PART_ALIGNMENT
+from kvproto.protocol import effects as do
 from kvproto.protocol.room_chunks import joint
 
 CHUNK = 16
@@ -134,3 +137,21 @@ def test_a_writer_of_one_kind_alone_has_one_block() -> None:
     assert not tokens.at_end and state.at_end and tokens.offset == state.offset == 0
     assert plan.part(1, 0, both).offset == -(tokens.nbytes // -256) * 256
     assert plan.owed(0, 0) is not None and plan.owed(1, 0) is None
+
+
+def test_a_scatter_of_a_joint_chunk_counts_the_bytes_of_both_and_no_gap_between_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = list[Any]()
+    monkeypatch.setattr(decode_data, "bind_chunk", lambda *about: given.append(about[5]))
+    plan, entry = Plan(layout(tp=2), layout(), CHUNK), SimpleNamespace(table="a table")
+    ring = SimpleNamespace(parts=None)
+    data: Any = SimpleNamespace(rank=SimpleNamespace(index=0), kernels=None, pool=None, ring=ring)
+    for cut, nbytes in ((Cut(16, 3, state=True), 3 * TOKEN + STATE), (Cut(0, 16), 16 * TOKEN)):
+        for writers, share in ((0b11, 1), (0b10, 2)):
+            effect = do.LaunchScatter(5, 1, writers, 1024, 8192, cut)
+            made = DecodeData._bind(data, effect, cast("Any", entry), plan)
+            assert made.nbytes * share == nbytes and (made.first, made.end) == (1024, 8192)
+            wrote = [writer for writer in (0, 1) if writers >> writer & 1]
+            parts = [plan.part(writer, 0, cut) for writer in wrote]
+            assert given.pop() == [(part, 1024 + part.offset) for part in parts]
