@@ -18,7 +18,7 @@ from test_rank_queues import act
 
 from kvproto.layout import plan as plans
 from kvproto.layout.caches import Cache, CachePart
-from kvproto.layout.costs import NO_ROUTE, at_the_port, estimate, page_form
+from kvproto.layout.costs import NO_ROUTE, PROFILES, at_the_port, estimate, page_form
 from kvproto.layout.cut import Cut, layers_of
 from kvproto.layout.end_share import end_shares
 from kvproto.layout.placement import Placement, dense
@@ -132,10 +132,10 @@ def open_to(layout: Layout, rank: int, **changed: Any) -> Placement:
     return replace(dense(layout, rank), ends=tuple(dense(each, rank) for each in layout.ends), **changed)
 
 
-def linked(theirs: Placement | None, held: Layout, groups: int = 2, **changed: Any) -> PrefillRank:
+def linked(theirs: Placement | None, held: Layout, ours: Layout = model(2), **changed: Any) -> PrefillRank:  # noqa: B008
     """A prefill rank that the second of two decode ranks calls, with room 5 of that group."""
-    ours = model(groups)
-    rank = PrefillRank(ours, 0, group=OWN, chunk_tokens=CHUNK, incarnation=1, settings=Settings(costs=COSTS, **changed))
+    settings = Settings(**{"costs": COSTS, **changed})
+    rank = PrefillRank(ours, 0, group=OWN, chunk_tokens=CHUNK, incarnation=1, settings=settings)
     rank.placement = open_to(ours, 0)
     rank.hello(msg.Hello(msg.VERSION, DIGEST, 7 << 16 | 1, FIRST, 1, held, CHUNK, LEASE, b"", theirs), 0.0, b"there")
     rank.handle(ev.WiredUp(1, 7 << 16 | 1, "wire"), 0.0)
@@ -185,9 +185,9 @@ def test_the_end_of_a_room_costs_what_its_windows_and_state_do(
 def test_a_room_whose_last_tokens_join_its_end_costs_what_its_other_tokens_and_that_chunk_do(
     tokens: int, prefix: int, last: int, open_: bool
 ) -> None:
-    held = model(tp=2)
+    held = model(tp=2, page_size=1)
     theirs = open_to(held, 1) if open_ else dense(held, 1)  # its pages are open, and what travels at the end is not
-    rank = linked(theirs, held, groups=1)
+    rank = linked(theirs, held, model(page_size=1))
     plan, room = rank.peers[1].plan, rank.rooms[ROOM]
     assert plan is not None and plan.state is not None and plan.joint_tokens == room.terms.joint_tokens == 4
     facts = replace(room.facts, runs=3, their_runs=2)  # four runs at most, of all its tokens
@@ -209,14 +209,14 @@ def test_a_room_whose_last_tokens_join_its_end_costs_what_its_other_tokens_and_t
 
 def test_a_joint_chunk_that_is_stored_waits_for_the_busier_port_of_its_two_parts() -> None:
     held = model(pp=2)
-    rank = linked(open_to(held, 1), held, groups=1)
+    rank = linked(open_to(held, 1), held, model(), costs="")
     rank.rooms[ROOM] = replace(rank.rooms[ROOM], tokens=12)
     rank.reach(1, mapped=True)
     plan, cut = rank.peers[1].plan, Cut(8, 4, state=True)
     assert plan is not None and plan.state is not None
     ports = at_the_port(plan, plan.share(0, 1)), at_the_port(plan.state, plan.state.share(0, 1))
     assert ports[0] < ports[1]
-    found = estimate(COSTS, plan.part(0, 1, cut).nbytes, 0, 1, mapped=True, port=ports[1])
+    found = estimate(PROFILES["mapped"], plan.part(0, 1, cut).nbytes, 0, 1, mapped=True, port=ports[1])
     assert rank.end_estimate(ROOM, 1).staged == found.staged
 
 
