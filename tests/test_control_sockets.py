@@ -113,11 +113,13 @@ def test_a_connection_that_is_lost_is_not_asked_after_any_more(context: zmq.Cont
     with context.socket(zmq.DEALER) as dialled:
         standing = Standing(context, dialled, 3, told)
         stands = list[bool]()
-        for event in (zmq.EVENT_CONNECTED, zmq.EVENT_HANDSHAKE_SUCCEEDED, zmq.EVENT_DISCONNECTED):
-            standing._serve([MONITORED.pack(event, 17)])
+        for event, told_of in (
+            (zmq.EVENT_CONNECTED, 17), (zmq.EVENT_HANDSHAKE_SUCCEEDED, 18), (zmq.EVENT_DISCONNECTED, 19)
+        ):  # fmt: skip
+            standing._serve([MONITORED.pack(event, told_of)])
             stands.append(standing.stands)
         standing.close()
-    assert (asked, stands) == ([("add", 17), ("remove", 17)], [False, True, False])
+    assert (asked, stands) == ([("add", 17), ("remove", 19)], [False, True, False])
 
 
 def test_the_gate_is_told_of_those_that_watch_connections(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 from msgspec.structs import replace
 from test_end_caches import FULL, LONG, SHORT, STATE, of
 from test_layout import layout as of_heads
@@ -28,7 +29,8 @@ from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.events import Claim, Target
-from kvproto.protocol.states import PLink
+from kvproto.protocol.states import PLink, PSend
+from kvproto.protocol.tables.prefill_send import PSendValue
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.prefill import PrefillRank
 from kvproto.rank.prefill_links import STAGED_ONLY
@@ -220,6 +222,31 @@ def test_a_joint_chunk_that_is_stored_waits_for_the_busier_port_of_its_two_parts
     assert rank.end_estimate(ROOM, 1).staged == found.staged
 
 
+def test_a_send_s_timer_knows_how_much_longer_pages_take_of_its_tokens_or_of_its_joint_chunk() -> None:
+    held = model(tp=2, page_size=1)
+    rank = linked(open_to(held, 1), held, model(page_size=1))
+    rank.rooms[ROOM] = replace(rank.rooms[ROOM], tokens=19)
+    plan, sends = rank.peers[1].plan, dict[int, PSendValue]()
+    assert plan is not None
+    for chunk, cut in ((0, Cut(0, 8)), (2, Cut(16, 3, state=True))):
+        to = Target(1, rank.links[1].epoch, cut, plan.part(0, 1, cut))
+        sends[chunk << 16 | 1] = PSendValue(PSend.AWAIT_GRANT, to=to)
+    rank.sends[ROOM] = sends
+    tokens, at_end = (each.pages_extra_s for each in (rank.estimate(ROOM, 1), rank.end_estimate(ROOM, 1)))
+    assert 0.0 < at_end != tokens > 0.0
+    timers = [rank.send_timer(ROOM, chunk << 16 | 1, 0) for chunk in (0, 1, 2)]
+    assert [each.pages_extra_s for each in timers] == [tokens, tokens, at_end]
+
+
+def test_a_decode_rank_has_joint_chunks_where_its_ring_holds_two_of_their_largest_parts() -> None:
+    held = model(tp=2)
+    size = 2 * held.slot_bytes(1, CHUNK)
+    for ring, joint in ((size, True), (size - 1, UNSET)):
+        settings = Settings(ring_bytes=ring)
+        rank = DecodeRank(held, 1, group=OWN, chunk_tokens=CHUNK, incarnation=1, settings=settings)
+        assert rank.layout.joint is joint
+
+
 def test_a_replica_that_owes_tokens_or_state_has_joint_chunks_and_one_that_owes_nothing_has_none() -> None:
     small = replace(STATE, parts=(CachePart("x", 1, 12),))
     ours, held, joint = of(REST, small, tp=8), of(REST, small), list[tuple[bool, int]]()
@@ -273,12 +300,15 @@ def test_the_first_window_of_a_room_without_tokens_to_send_opens_sends_of_its_en
 
 
 def test_the_terms_of_a_rank_without_state_have_no_chunks_of_it() -> None:
-    caches = FULL, REST, replace(STATE, layers=(0, 2), groups=2)
-    plan = Plan(of(*caches), of(*caches, pp=2), CHUNK)
-    for index, groups in ((0, 2), (1, 0)):
-        rank = DecodeRank(plan.decode, index, group=OWN, chunk_tokens=CHUNK, incarnation=1)
-        terms = rank.terms(FIRST, plan)
-        assert (terms.state_groups, terms.state_writes) == (groups, int(groups > 0))
+    for most in (1, 2):
+        caches = FULL, REST, replace(STATE, layers=(0, 2), groups=most)
+        plan = Plan(of(*caches), of(*caches, pp=2), CHUNK)
+        assert bool(plan.joint_tokens) is (most == 1)
+        for index, groups in ((0, most), (1, 0)):
+            rank = DecodeRank(plan.decode, index, group=OWN, chunk_tokens=CHUNK, incarnation=1)
+            terms = rank.terms(FIRST, plan)
+            assert (terms.state_groups, terms.state_writes) == (groups, int(groups > 0))
+            assert terms.joint_tokens == plan.joint_tokens, "a stage without state has the tokens of it"
 
 
 @pytest.mark.parametrize("theirs", [None, CLOSED])

@@ -175,7 +175,7 @@ class DecodeRank(Rank):
         terms = Terms(
             group, mask(linked), writers, 1 << plan.lead(self.index), plan.chunk_tokens,
             state_groups=plan.state_groups if state else 0, state_writes=state,
-            joint_tokens=plan.joint_tokens if writers | state else 0,
+            joint_tokens=plan.joint_tokens,
         )  # fmt: skip
         return self.cut(self.same_terms(terms), groups)
 
