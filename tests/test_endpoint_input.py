@@ -236,15 +236,3 @@ def test_a_chunk_size_that_is_not_whole_pages_is_refused_where_it_is_given(
 ) -> None:
     with pytest.raises(ValueError, match=why):
         make(kind, layout(1), pool(SIZE, 4, 8), chunk_tokens)
-
-
-LEAST = {"window": 1, "slots": 1, "ring_bytes": 1, "tombstones": 1, "unclaimed_rooms": 1, "links": 1,
-         "slot_bytes": 0, "ring_rounds_ahead": 0,
-         "trace": 0}  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "least"), LEAST.items())
-def test_settings_below_their_least_are_refused_by_name(name: str, least: int) -> None:
-    assert getattr(Settings(**{name: least}), name) == least  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=rf"Settings.{name} is {least - 1}: it is a whole number from {least} to"):
-        Settings(**{name: least - 1})  # type: ignore[arg-type]

@@ -152,14 +152,6 @@ def test_work_of_one_queue_follows_one_another_and_an_idle_queue_begins_at_once(
     assert queues.busy == {"a": 1.5, "b": 0.5}
 
 
-def test_several_ranks_of_each_side_carry_their_parts() -> None:
-    at, heard = world(tp=(2, 1))
-    carry(at, 5, 0, 0, tokens=3 * CHUNK_TOKENS)
-    until(at, heard, 3)
-    assert {cause for _, _, cause, _ in heard.outcomes} == {Cause.NONE}
-    assert at.counts["parts staged"] == 2 * 3
-
-
 def test_over_pages_nothing_is_staged_and_closed_pools_take_nothing() -> None:
     at, heard = world(route="pages")
     carry(at, 5, 0, 0)
@@ -178,27 +170,6 @@ def test_a_write_that_fails_fails_its_room_alone() -> None:
     carry(at, 6, 0, 0)
     until(at, heard, 4)
     assert {cause for _, room, cause, _ in heard.outcomes if room == 6} == {Cause.NONE}
-
-
-def test_lost_messages_are_sent_again_and_the_same_seed_is_the_same_run() -> None:
-    runs = []
-    for _ in range(2):
-        at, heard = world(lose=0.2)
-        carry(at, 5, 0, 0, tokens=8 * CHUNK_TOKENS)
-        until(at, heard, 2)
-        assert at.counts["messages lost"]
-        runs.append((heard.outcomes, at.now, at.steps, dict(at.counts)))
-    assert runs[0] == runs[1]
-
-
-def test_what_is_forgotten_of_a_room_that_is_over_leaves_nothing() -> None:
-    at, heard = world()
-    carry(at, 5, 0, 0)
-    until(at, heard, 2)
-    assert at.posted
-    at.forget(5, at.instances["P"][0], at.instances["D"][0])
-    assert not at.posted
-    assert not any(node.outcomes or node.opened or node.released for node in at.nodes.values())
 
 
 def test_a_region_that_another_chunk_holds_is_a_breach() -> None:
