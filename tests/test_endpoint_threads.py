@@ -11,8 +11,10 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
+from types import SimpleNamespace
 from typing import Any, Never, TypeVar
 
 import pytest
@@ -20,12 +22,16 @@ from msgspec.structs import replace
 from support.stories import layout
 
 from kvproto.endpoint.endpoint import Endpoint
+from kvproto.errors import EndpointError
 from kvproto.io.clock import ManualClock
+from kvproto.loop.loop_thread import WITHIN
+from kvproto.protocol.states import Cause
 from kvproto.room import Room
 from kvproto.verify.testing import inside
 from kvproto.verify.testing.pair import SMALL, Pair
 
 LONG = 30.0  # seconds; nothing here takes as long unless it hangs
+SHORT = 0.01  # seconds of a wait for one of several
 T = TypeVar("T")
 
 
@@ -116,6 +122,62 @@ def test_a_closed_endpoint_takes_no_calls(pair: Pair, run: bool) -> None:
         with pytest.raises(KeyError):
             endpoint.status(late)
         assert {outcome.room for outcome in endpoint.finished()} <= {room}, "the close has given it up"
+
+
+def come_to_an_end(pair: Pair, *, run: bool) -> None:
+    """Carry a room of this pair, whose loops have threads of their own or are polled here."""
+    room = pair.open(30)
+    if not run:
+        pair.finish(room)
+        return
+    pair.produce(room)
+    while not pair.over(room):
+        for endpoint in pair.endpoints:
+            endpoint.wait_news(SHORT)
+        pair.collect()
+    assert pair.causes(room) == {Cause.NONE}
+
+
+@pytest.mark.parametrize("side", ["prefill", "decode"])
+@pytest.mark.parametrize("run", [False, True], ids=["polled", "threads"])
+def test_a_callback_of_a_pass_neither_closes_nor_polls_its_endpoint(pair: Pair, run: bool, side: str) -> None:
+    endpoint, told = pair.prefills[0] if side == "prefill" else pair.decodes[0], list[str]()
+
+    def call() -> None:
+        for method in (endpoint.close, endpoint.poll, endpoint.wait):
+            with pytest.raises(EndpointError) as refused:
+                method()
+            told.append(str(refused.value))
+
+    endpoint.spans = SimpleNamespace(ended=lambda *_: call())  # type: ignore[assignment]
+    if run:
+        pair.start()
+    come_to_an_end(pair, run=run)
+    assert told == [WITHIN] * 3 and not endpoint.closed and not endpoint.reports()
+    pair.close()
+    assert endpoint.closed
+
+
+@pytest.mark.parametrize("run", [False, True], ids=["polled", "threads"])
+def test_a_child_of_a_fork_closes_nothing_of_its_parent_s(pair: Pair, run: bool) -> None:
+    if run:
+        pair.start()
+    child = os.fork()
+    if not child:
+        done = 1
+        try:
+            with suppress(EndpointError):
+                pair.decodes[0].poll()
+                os._exit(2)
+            for endpoint in pair.endpoints:
+                endpoint.close()
+                with pytest.raises(EndpointError, match="make one here"):
+                    endpoint.start()
+            done = 0
+        finally:
+            os._exit(done)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    come_to_an_end(pair, run=run)
 
 
 def wait_for_news(endpoint: Endpoint) -> tuple[Thread, list[bool]]:

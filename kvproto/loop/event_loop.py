@@ -222,10 +222,14 @@ class EventLoop(LoopThread):
     # ---------------------------------------------------------------------------------------- one pass
     def poll(self) -> bool:
         """One bounded pass; whether anything happened."""
-        if self._owner != get_ident() or self.broken is not None:
+        if self._owner != get_ident() or self.broken is not None or self.within:
             self.claim()
         with HeldSignals():
-            moved = self.turn()
+            self.within = True
+            try:
+                moved = self.turn()
+            finally:
+                self.within = False
         if self._kept is not None:  # else no call more
             self.raise_held()
         return moved

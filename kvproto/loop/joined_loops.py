@@ -30,15 +30,17 @@ class JoinedLoops(LoopThread):
     # ---------------------------------------------------------------------------------------- polling
     def poll(self) -> bool:
         """One bounded pass of each loop; whether anything happened."""
-        if self._owner != get_ident() or self.broken is not None:
+        if self._owner != get_ident() or self.broken is not None or self.within:
             self.claim()
         moved, failed = False, list[BaseException]()
         with HeldSignals():
+            self.within = True
             for each in self._loops:
                 try:
                     moved |= each.turn()
                 except BaseException as error:  # noqa: BLE001  # raised below: the others have their pass first
                     failed.append(error)
+            self.within = False
         if failed:  # what is held is kept for the next poll
             raise failed[0]
         for each in self._loops:

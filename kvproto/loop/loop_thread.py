@@ -6,15 +6,20 @@ adopts the loop from one that has stopped.  With `run` the loop has a thread of 
 Nothing should end that thread.  If an error does, SystemExit included, it is kept (`broken`) and logged, waiting
 threads are woken, and every later call of the engine raises it: an engine must not wait for outcomes that never come.
 
+A child that the process forks has no such thread, and its copy of sockets and transport is the parent's: there every
+loop counts as closed, and `close` has no work.
+
 `close` runs every step once, whatever the others raise, and then raises what failed: helper threads first (`helpers`),
 then the loop's own thread, the last messages (`farewells`) while everything still works, then sources and sockets.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from typing import Protocol
+from weakref import WeakSet
 
 from kvproto.errors import EndpointError, Step, failures, raise_exit, run_all
 from kvproto.io.control.control import Control
@@ -23,6 +28,10 @@ from kvproto.loop.own_thread import OwnThread
 
 #: seconds of a sleep, at most
 LONGEST_WAIT = 1.0
+#: why a loop cannot be called
+CLOSED = "this endpoint is closed: make a new one"
+FORKED = "this endpoint is of the process that has forked this one: make one here"
+WITHIN = "this endpoint is called by a callback of its own pass (a span, a log handler): do that after the pass"
 
 
 class Source(Protocol):
@@ -63,6 +72,10 @@ class LoopThread:
         self._thread: threading.Thread | None = None
         self._owner: int | None = None
         self._stop: bool
+        #: a pass is being made, by the thread that owns the loop
+        self.within = False
+        self._why = CLOSED
+        _LOOPS.add(self)
 
     def poll(self) -> bool:
         """One bounded pass; whether anything happened."""
@@ -84,7 +97,7 @@ class LoopThread:
     def check(self) -> None:
         """EndpointError if the loop was closed, or has broken."""
         if self.closed:
-            raise EndpointError("this endpoint is closed: make a new one")
+            raise EndpointError(self._why)
         if self.broken is not None:
             raise EndpointError(self.fate) from self.broken
 
@@ -139,6 +152,8 @@ class LoopThread:
     def claim(self) -> None:
         """The first thread that polls owns the loop; for another one, which has to adopt it, EndpointError."""
         if self._owner == threading.get_ident() and self.broken is None:
+            if self.within:
+                raise EndpointError(WITHIN)
             return
         self.check()
         if self._owner is not None:
@@ -168,11 +183,14 @@ class LoopThread:
     def close(self) -> None:
         """Stop, and release sockets, transports and threads; idempotent.  No other thread may be polling.
 
-        EndpointError: all of it was tried, and something failed.
+        EndpointError: all of it was tried, and something failed; or a callback of a pass asks for it, and nothing is
+        done.
         """
         with HeldSignals():  # an interrupt once it counts as closed would leave a second `close` nothing to do
             if self._closing:
                 return
+            if self.within and self.mine:  # the rest of the pass would find everything closed
+                raise EndpointError(WITHIN)
             self._closing = True
             failed = run_all([*self.first_steps(), *self.last_steps()])
             self._owner = None  # so that a thread that still polls gets EndpointError: it is closed
@@ -194,3 +212,19 @@ class LoopThread:
     def _shut(self) -> None:
         self.closed = True
         self.ended()
+
+    def left_behind(self) -> None:
+        """In the child of a fork: all here is the parent's, its thread is not here, and `close` has no work."""
+        self.closed = self._closing = True
+        self._thread, self._owner, self._why = None, None, FORKED
+
+
+_LOOPS: WeakSet[LoopThread] = WeakSet()
+
+
+def _leave_behind() -> None:
+    for loop in [*_LOOPS]:
+        loop.left_behind()
+
+
+os.register_at_fork(after_in_child=_leave_behind)
