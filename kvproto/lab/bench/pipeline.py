@@ -97,6 +97,7 @@ class BenchProcesses:
         stats = self.members.tell("PD", "stats")
         odd = {f"{side}{index}": s for (side, index), s in stats.items() if s["reports"]}
         nbytes = case.rooms * tokens * self.shape.token_bytes
+        by_index = statistics.median(indexed[-len(times) :]) if indexed else 0.0
         return {
             **asdict(case), "seconds": round(case.seconds), "pair": self.shape.name, "links": len(form.plan.shares),
             "bytes": nbytes, "right": right, "odd": odd,
@@ -107,7 +108,7 @@ class BenchProcesses:
             "went": "staged" if stats["P", 0]["writes"] else "mapped" if stats["P", 0]["mapped"] else "pages",
             **({"bulk_ms": 1e3 * bulk, "bulk_gbs": 1e-9 * nbytes / case.rooms / bulk,
                 "ratio": case.rooms * bulk / statistics.median(times)} if bulk else {}),
-            **({"indexed_ms": 1e3 * statistics.median(indexed[-len(times) :])} if indexed else {}),
+            **({"indexed_ms": 1e3 * by_index, "of_indexed": by_index / statistics.median(times)} if indexed else {}),
             **({"bare_ms": 1e3 * statistics.median(bares[-len(times) :])} if bares else {}),
             **({"floor_ratio": bulk / statistics.median(bares[-len(times) :])} if bares and bulk else {}),
         }  # fmt: skip
