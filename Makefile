@@ -30,7 +30,7 @@ SGLANG := sglang==0.5.23
 help:
 	@echo "make demo   move a real model's KV cache between processes (ARGS='--help' for its options)"
 	@echo "make test   ruff, mypy and tests of every kind;  make whole   all tests;  make night   the same, and what takes hours"
-	@echo "make engines   carry the KV of real engines, vLLM and SGLang, in environments of their own (minutes, gigabytes)"
+	@echo "make engines   carry the KV of real engines, vLLM and SGLang, in environments of their own (hours, gigabytes)"
 	@echo "make engines-gpu   the same of SGLang on GPUs; make engines-gpu-pack   what a GPU machine without a network needs for it"
 	@echo "make docs   the site, in build/site"
 	@echo "make packages   wheel and archive of sources, installed with each extra (minutes, gigabytes)"
