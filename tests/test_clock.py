@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvproto.io.clock import GRACE_S, Clock, ManualClock, MonotonicClock, SteadyClock, WakingClock
+from kvproto.io.clock import GRACE_S, REAL_TIME, Clock, ManualClock, MonotonicClock, SteadyClock, WakingClock
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -117,3 +117,12 @@ def test_an_owner_who_polls_seldom_has_its_timers_ended_at_every_second_call() -
         clock.now()
         seen.append(clock.awake() == 0.0)
     assert seen == [False, True] * 3
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="this system's clocks leave its sleep out")
+def test_who_holds_leases_counts_the_machine_s_sleep_and_who_waits_does_not() -> None:
+    before = time.clock_gettime(time.CLOCK_BOOTTIME)
+    assert before <= REAL_TIME() <= time.clock_gettime(time.CLOCK_BOOTTIME)
+    holds, waits = WakingClock(3.0), SteadyClock(1.0)
+    assert holds.real is holds.again is REAL_TIME
+    assert waits.real is time.monotonic

@@ -19,13 +19,15 @@ Three readings of the same seconds, because one word, "timeout", hides three que
 
 Limits. A wait that the loop means to take is no stall: it says so beforehand, with `allow(seconds)`. A stop
 between the question and the write is seen by no clock; the margin of lease and quarantine is for that.
-`time.monotonic` does not count a machine's sleep; where machines sleep while leases are held, pass a source
-that does (CLOCK_BOOTTIME).
+`time.monotonic` does not count a machine's sleep, so who holds leases reads `REAL_TIME`, which does (on Linux). Who
+waits for others reads the former: a sleep of its own is a stall, too. A virtual machine that its host pauses may see
+neither.
 """
 
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -33,6 +35,12 @@ if TYPE_CHECKING:
 
 #: what own threads need, once a stopped process goes on, to bring to an end what they were at
 GRACE_S = 0.25
+
+
+#: real seconds, the machine's sleep included where the system counts it
+REAL_TIME: Callable[[], float] = (
+    partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+)
 
 
 class Clock(Protocol):
@@ -79,7 +87,7 @@ class WakingClock:
     An owner who polls seldom comes late each time: of two late readings in a row the second ends timers.
     """
 
-    def __init__(self, cap_s: float, source: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, cap_s: float, source: Callable[[], float] = REAL_TIME) -> None:
         self.again = self.real = source
         self._cap_s = cap_s
         self._last = source()
