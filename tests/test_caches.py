@@ -331,3 +331,8 @@ def test_named_caches_and_a_layout_of_k_and_v_refuse_each_other() -> None:
         Plan(of(LATENT), plain, 512)
     with pytest.raises(LayoutError, match="only the decode side names its caches"):
         Plan(plain, of(LATENT), 512)
+
+
+def test_a_layout_without_named_caches_has_the_parts_k_and_v_of_one() -> None:
+    held = Layout(layers=2, heads=4, k_dim=8, v_dim=16, itemsize=2, dtype="bfloat16", page_size=4, tp=1)
+    assert [(each.name, each.units, each.row) for each in held.kinds] == [("kv.k", 4, 16), ("kv.v", 4, 32)]

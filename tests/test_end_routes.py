@@ -214,14 +214,23 @@ def test_by_cost_a_small_ring_takes_nothing_from_a_room() -> None:
         assert not any(each["direct"] for each in ways(both)), "tokens go in a half of each page, and a state has none"
 
 
-def test_a_part_at_the_end_that_has_no_way_names_the_side_that_is_closed() -> None:
+def test_a_part_at_the_end_is_counted_apart_and_without_a_way_names_the_side_that_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pair = states.sides(states.FULL, states.state(0, 2), tp=(1, 1))
     with StatePair(*pair, chunk_tokens=8, digests=False) as both:
         data: Any = inside(both.prefills[0]).data
         ((link, peer),) = data.link_peer.items()
+        open_ = data.rank.peers[link].placement
         data.rank.peers[link].placement, data.entries[5] = Placement((), (), "shut"), None
         cut = Cut(8, 0, state=True)
         effect = do.PreparePages(5, 1, 0, Target(link, 7, cut, both.plan.part(0, 0, cut)), b"")
+        with monkeypatch.context() as patch:
+            patch.setattr(data, "_far", lambda _: (b"", ()))
+            patch.setattr(data.rank.peers[link], "placement", open_)
+            patch.setattr(data.page_writes, "end_batches", lambda *_: ["a batch"])
+            assert [*data._batches(effect, peer)] == ["a batch"]
+        assert (data.stats["pages"], data.stats["direct"]) == (1, 0), "rows and slots are no pages"
         with pytest.raises(NoRouteError, match="the pool of the decode rank is closed: shut: give it a larger ring"):
             data._batches(effect, peer)
         del data.entries[5]
