@@ -17,6 +17,7 @@ from kvproto.endpoint.decode_endpoint import DecodeEndpoint
 from kvproto.endpoint.host_pool import HostPool
 from kvproto.errors import ArgumentError
 from kvproto.io.kernels.base import Kernels, Pool
+from kvproto.io.kernels.cache_pool import ANY_PAGE
 from kvproto.io.kernels.torch import TorchKernels
 from kvproto.layout.caches import Cache, CachePart
 from kvproto.layout.sharding import Layout
@@ -144,3 +145,10 @@ def test_pools_that_name_their_caches_have_no_host_pool() -> None:
 def test_a_host_pool_that_cannot_be_is_refused(pages: int, kernels: Kernels, why: str) -> None:
     with pytest.raises(ArgumentError, match=why):
         HostPool(noise(layout(1), 0, 4, 1), pages, kernels)
+
+
+@pytest.mark.parametrize("pages", [0, ANY_PAGE])
+def test_host_pages_are_as_many_as_a_page_table_can_name(pages: int) -> None:
+    above = Pool([torch.zeros((1, 1, 1, 1), dtype=torch.uint8)], [])
+    with pytest.raises(ArgumentError, match=f"{pages} host pages: at least one, and fewer than {ANY_PAGE}"):
+        HostPool(above, pages)
