@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import os
+import re
 import sys
 import threading
 import time
@@ -19,14 +20,16 @@ from kvproto.endpoint.endpoint import Endpoint
 from kvproto.errors import ArgumentError
 from kvproto.fsm.timing import Timer
 from kvproto.fsm.vocabulary import Effect
+from kvproto.io.clock import ManualClock
 from kvproto.io.control.control import Peer, Sent
 from kvproto.io.control.outbox import Outboxes
 from kvproto.io.control.sockets import ControlSocket
 from kvproto.io.transports.fabric import Fabric
+from kvproto.loop.event_loop import LIMIT
 from kvproto.protocol import effects as do
 from kvproto.protocol.codec import encode
 from kvproto.protocol.messages import ChunkAck
-from kvproto.protocol.states import Cause, PLink
+from kvproto.protocol.states import Cause, PLink, PWrite
 from kvproto.protocol.timing import Timing
 from kvproto.room import Room, Status
 from kvproto.settings import Settings
@@ -206,6 +209,17 @@ def test_a_handler_that_raises_ends_its_own_room(side: str, effect: type[Effect]
         pair.rest()
 
 
+def test_a_source_that_raises_does_not_stop_the_loop(pair: Pair) -> None:
+    room = pair.open(20)
+    data = inside(pair.prefills[0]).data
+    kept, data.poll = data.poll, boom  # type: ignore[method-assign]
+    for _ in range(5):
+        pair.turn()
+    data.poll = kept  # type: ignore[method-assign]
+    assert any("planted" in text for text in pair.prefills[0].reports())
+    pair.finish(room)
+
+
 # -------------------------------------------------------------------------------------------------- queues
 def narrowed(pair: Pair, patch: pytest.MonkeyPatch) -> tuple[list[bytes], Callable[[], None]]:
     """The first prefill rank's sockets take nothing until it is called: what they took."""
@@ -262,6 +276,20 @@ def test_an_outbox_beyond_its_bound_is_a_lost_link(pair: Pair, bounds: tuple[int
 
 
 # --------------------------------------------------------------------------------------- passes and sleeping
+def test_a_pass_reads_a_bounded_number_of_frames(pair: Pair) -> None:
+    sender, receiver = inside(pair.decodes[0]).loop, inside(pair.prefills[0]).loop
+    peer = sender.connections.peer_of[1]
+    for _ in range(2 * LIMIT):
+        assert sender.control.send(peer, b"\0") is Sent.TAKEN
+    deadline = time.monotonic() + 5
+    while receiver.counts["malformed frames"] < 2 * LIMIT and time.monotonic() < deadline:
+        before = receiver.counts["malformed frames"]
+        sender.control.receive(1)
+        pair.prefills[0].poll()
+        assert receiver.counts["malformed frames"] - before <= LIMIT
+    assert receiver.counts["malformed frames"] == 2 * LIMIT
+
+
 def test_a_loop_of_its_own_does_not_wait_5_ms_for_every_turn(pair: Pair) -> None:
     before = sys.getswitchinterval()
     try:
@@ -355,6 +383,71 @@ def test_what_is_left_of_a_room_counts_its_writes_in_doubt() -> None:
         pair.fabric.auto = True
         pair.pump(lambda: pair.over(room))
         pair.rest()
+
+
+# ---------------------------------------------------------------------------------------------- in words
+def test_every_state_is_told_with_peer_and_time() -> None:
+    clock = ManualClock(100.0)
+    never = Timer(1e6)
+    timing = Timing(
+        resend=Timer(60.0, 4), lease=Timer(1e3), heartbeat=Timer(1e6, 3), stall=never, bootstrap=never
+    )  # fmt: skip
+    settings = Settings(ring_bytes=1 << 20, timing=timing)
+    with Pair(layout(2), layout(1), chunk_tokens=8, settings=settings, clock=lambda: clock, fabric=Fabric()) as pair:
+        prefill, decode = pair.prefills[0], pair.decodes[0]
+        said: dict[str, tuple[str, bool]] = {}
+
+        def state(endpoint: Endpoint, room: Room) -> str:
+            value = inside(endpoint).rank.value_of(room.key)
+            return value.state.name if value is not None else "UNKNOWN"
+
+        def look(endpoint: Endpoint, room: Room, *states: str) -> None:
+            pair.pump(lambda: state(endpoint, room) in states)
+            pair.settle()
+            for _ in range(30):  # no timer is late
+                clock.advance(0.1)
+                endpoint.poll()
+            rank, at = inside(endpoint).rank, state(endpoint, room)
+            timed = at in {each.name for each in rank.ROOM.timers}  # no other state knows since when
+            said[f"{rank.side[0].upper()} {at}"] = endpoint.explain(room), timed
+
+        room = pair.name(30)
+        waiting = pair.open(30)
+        look(decode, waiting, "OPEN")
+        pair.open_decode(room)
+        look(prefill, room, "AWAIT_ENGINE")
+        pair.open_prefill(room)
+        look(prefill, room, "OPEN")
+        look(decode, room, "OPEN")
+        pair.produce(room, 15, aux=None)
+        # its own write: without one, it drains nothing
+        pair.pump(lambda: any(each.state is PWrite.IN_FLIGHT for each in inside(prefill).rank.writes.values()))
+        prefill.abort(room)
+        look(prefill, room, "DRAINING")
+        pair.fabric.run()
+        look(decode, room, "FAILED", "ABORTED", "DRAINING", "SETTLING")
+        look(prefill, room, "FAILED", "ABORTED", "AWAIT_NOTED")
+        early = pair.name(20)
+        pair.open_prefill(early, [0])
+        look(prefill, early, "AWAIT_PEERS")
+        inside(pair.prefills[1]).loop.poll = lambda: False  # type: ignore[method-assign]  # it does not answer
+        pair.open_decode(early)
+        look(decode, early, "AWAIT_PEERS")
+        decode.abort(early)
+        look(decode, early, "DRAINING")
+        del inside(pair.prefills[1]).loop.poll
+        queued = pair.name(20)
+        pair.open_decode(queued)
+        for endpoint in pair.prefills:
+            endpoint.open(queued, 20, pair.tables[queued][0])
+        look(prefill, queued, "AWAIT_FORWARD")
+        assert "is not known here" in decode.explain(Room(999))
+    for name, (text, timed) in said.items():
+        assert bool(re.search(r", since [1-9]\d*\.\d s", text)) is timed, (name, text)
+        if "is over" not in text and "waits for the engine" not in text:
+            assert re.search(r"(decode|prefill) (rank|group)", text), (name, text)
+    assert {"P AWAIT_ENGINE", "P AWAIT_PEERS", "P AWAIT_FORWARD", "P OPEN", "P DRAINING", "D AWAIT_PEERS", "D OPEN",
+            "D DRAINING"} <= said.keys(), said.keys()  # fmt: skip
 
 
 # ----------------------------------------------------------------------------------------- leases and links
