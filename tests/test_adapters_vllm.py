@@ -270,6 +270,18 @@ def test_what_is_overridden_has_the_recorded_parameters() -> None:
             assert ", ".join(inspect.signature(getattr(kinds[owner], name)).parameters) == parameters, place
 
 
+def test_an_option_s_former_name_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connector, "check", lambda: None)
+    PLACE[0] = 0
+    former = EXTRA | {"grid": EXTRA["chunk_tokens"]}
+    del former["chunk_tokens"]
+    made = connector.KVProtoConnector(fake_vllm.config("kv_producer", 1, former, "one"), Role.WORKER, None)
+    made.register_kv_caches(fake_vllm.caches(1, BLOCKS))
+    card = made.get_handshake_metadata()
+    made.shutdown()
+    assert card is not None and card.chunk_tokens == 2, "in pages: on a CPU a block is moved as it is"
+
+
 def test_another_release_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "installed", lambda: "0.9.1")
     with pytest.raises(VersionError, match=r"vLLM 0\.9\.1 is installed; this connector is for 0\.32.*pip install"):

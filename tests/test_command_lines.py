@@ -131,7 +131,7 @@ WRONG = [
     ("demo --least nan", "--least: 'nan' is not from 0 to 1"),
     ("demo --page-size 0", "--page-size: '0' is not from 1"),
     ("demo --ring x", "--ring: 'x' is no number"),
-    ("demo --grant-wait inf", "--grant-wait: 'inf' is not from"),
+    ("demo --patience inf", "--grant-wait/--patience: 'inf' is not from"),
     ("bench nonsense", "there is no benchmark 'nonsense': kvproto bench lists them"),
     ("bench figures --results nofile", "nofile: there are no results here: --results FILE names some"),
     ("bench figures --results {}/bad.json", "run 1: Object missing required field"),

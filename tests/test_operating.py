@@ -31,7 +31,7 @@ from kvproto.io.control.gate import CROWDING, HASTY, STRANGE, UNLISTED
 from kvproto.io.control.unread import ENDLESS
 from kvproto.layout.costs import NO_ROUTE
 from kvproto.metrics import metrics, snapshots
-from kvproto.metrics.metrics import METRICS, Measured, measure
+from kvproto.metrics.metrics import FORMER_NAMES, METRICS, Measured, measure
 from kvproto.observe.durations import PASS_BOUNDS, ROOM_BOUNDS, Durations
 from kvproto.observe.grant_ages import GrantAges
 from kvproto.protocol import effects as do
@@ -49,6 +49,7 @@ RULES = yaml.safe_load((ROOT / "docs" / "prometheus.rules.yml").read_text())["gr
 #: what a name may have behind it where it is served
 SUFFIX = re.compile(r"_(total|bucket|count|sum)$")
 SERVED = {*METRICS, "kvproto_up", "kvproto_snapshot_age_seconds"}
+FORMER = {*FORMER_NAMES.values()}
 
 
 def numbers(*endpoints: Endpoint) -> list[ValueNumbers]:
@@ -416,7 +417,7 @@ def test_every_metric_on_the_page_is_served_and_the_other_way_round(pair: Pair) 
                                      "kvproto_messages_received", "kvproto_watermark_waits"}  # fmt: skip
     assert not untold
     exporter = MetricsExporter(*pair.endpoints)
-    assert {family.name for family in exporter.collect()} == SERVED
+    assert {family.name for family in exporter.collect()} == SERVED | FORMER
 
 
 def test_what_is_served_is_prometheus_own_format(pair: Pair) -> None:
@@ -428,7 +429,12 @@ def test_what_is_served_is_prometheus_own_format(pair: Pair) -> None:
     with urlopen(f"http://127.0.0.1:{exporter.serve()}/metrics") as answer:
         families = {family.name: family for family in text_string_to_metric_families(answer.read().decode())}
     exporter.close()
-    assert set(families) == SERVED
+    assert set(families) == SERVED | FORMER
+    assert {"kvproto_entries", "kvproto_fallbacks", "kvproto_link_silent_beats", "kvproto_counts"} == FORMER
+    for name, former in FORMER_NAMES.items():
+        served = [(sample.labels, sample.value) for sample in families[name].samples]
+        assert served == [(sample.labels, sample.value) for sample in families[former].samples]
+    assert families["kvproto_entries"].samples and families["kvproto_link_silent_beats"].samples
     for name, metric in METRICS.items():
         for sample in families[name].samples:
             wanted = {"side", "group", "rank", *metric.labels}

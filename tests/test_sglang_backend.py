@@ -442,6 +442,20 @@ def test_options_are_json_and_their_mistakes_are_named(monkeypatch: pytest.Monke
             Options.read()
 
 
+def test_an_option_s_former_name_is_taken_and_logged_and_refused_beside_the_new_one(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(NAME, '{"grid": 128}')
+    with caplog.at_level(logging.WARNING):
+        assert Options.read().chunk_tokens == 128
+    assert [each.message for each in caplog.records] == [
+        f"{NAME}: option grid is now called chunk_tokens; the old name will go"
+    ]
+    monkeypatch.setenv(NAME, '{"grid": 128, "chunk_tokens": 128}')
+    with pytest.raises(ArgumentError, match="grid is the former name of chunk_tokens"):
+        Options.read()
+
+
 def test_digests_of_rooms_that_succeed_are_kept_by_rank_if_they_are_wanted(tmp_path: Path) -> None:
     kept = Options(digests=str(tmp_path))
     for room in (7, 8):

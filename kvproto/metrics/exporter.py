@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from kvproto.metrics.metrics import METRICS, Metric
+from kvproto.metrics.metrics import FORMER_NAMES, METRICS, Metric
 from kvproto.metrics.snapshots import Snapshots
 from kvproto.observe.durations import Durations
 
@@ -72,11 +72,19 @@ class MetricsExporter(Collector):
             age.add_metric(source.labels, time.monotonic() - snapshot.taken)
             for name, labels, value in snapshot.measured:
                 _add(families[name], (*source.labels, *labels), value)
-        return [up, age, *families.values()]
+        former = [_renamed(families[name], old) for name, old in FORMER_NAMES.items()]
+        return [up, age, *families.values(), *former]
 
 
 def _family(name: str, metric: Metric) -> Any:
     return FAMILIES[metric.kind](name, metric.help, labels=(*WHO, *metric.labels))
+
+
+def _renamed(family: Any, old: str) -> Any:
+    """Return a family with the same samples under its former name."""
+    former = type(family)(old, f"Former name of {family.name}; the next release drops it.")
+    former.samples = [sample._replace(name=sample.name.replace(family.name, old)) for sample in family.samples]
+    return former
 
 
 def _add(family: Any, labels: tuple[str, ...], value: float | Durations) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Literal, Self
 import msgspec
 
 from kvproto.adapters.card_trust import INSTANCES, CardTrust
+from kvproto.adapters.renamed_options import rename_options
 from kvproto.errors import ArgumentError
 from kvproto.io.transports.base import Transport
 from kvproto.layout.sharding import DEFAULT_CHUNK_TOKENS
@@ -56,7 +57,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Read the options from the environment; ArgumentError names what is wrong."""
         try:
             given = msgspec.json.decode(os.environ.get(NAME, "{}"), type=dict[str, Any])
-            return msgspec.convert(given, cls)
+            return msgspec.convert(rename_options(given, NAME), cls)
         except msgspec.MsgspecError as error:
             known = ", ".join(cls.__struct_fields__)
             raise ArgumentError(f"{NAME}: {error}; it is JSON with any of {known}") from error

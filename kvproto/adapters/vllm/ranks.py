@@ -30,6 +30,7 @@ from kvproto.adapters.decode_worker import DecodeWorker
 from kvproto.adapters.geometry import Geometry, Shards, geometry
 from kvproto.adapters.judging import judged
 from kvproto.adapters.prefill_worker import PrefillWorker
+from kvproto.adapters.renamed_options import rename_options
 from kvproto.adapters.rules import need_carried, present
 from kvproto.adapters.stage_caches import Join
 from kvproto.adapters.vllm.caches import geometry_of_caches, indices
@@ -79,7 +80,7 @@ def make_worker(config: Any, caches: dict[str, torch.Tensor], kinds: Any = None)
     GeometryError names a cache that cannot be moved, and why.
     """
     transfer = config.kv_transfer_config
-    extra = transfer.kv_connector_extra_config
+    extra = rename_options(transfer.kv_connector_extra_config, "kv_connector_extra_config")
     shards = _shards(config, len(caches))
     latents, dtype = config.model_config.use_mla, config.cache_config.cache_dtype
     drafted = draft_heads(config) > 0

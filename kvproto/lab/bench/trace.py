@@ -87,7 +87,7 @@ def parser() -> argparse.ArgumentParser:
     protocol.add_argument("--route", choices=get_args(Route), default="cost", help="as Settings.route")
     protocol.add_argument("--ring", type=several(real(1e-3, 1e5)), default=[1.0], metavar="GIB,...",
                                help="ring of a decode rank in GiB (default 1)")  # fmt: skip
-    protocol.add_argument("--chunk-tokens", type=positive, default=512,
+    protocol.add_argument("--chunk-tokens", "--grid", type=positive, default=512,
                           help="as of an endpoint (default 512)")  # fmt: skip
     protocol.add_argument("--slots", type=positive, default=4, help="slots of a prefill rank (default 4)")
     protocol.add_argument("--window", type=positive, default=4, help="as Settings.window (default 4)")
