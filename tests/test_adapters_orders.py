@@ -94,18 +94,6 @@ def test_a_withdrawal_returns_only_when_nothing_reads_the_blocks(monkeypatch: py
     assert len(slept) == 3 and all(0 < pause <= 1e-3 for pause in slept), "an engine's step waits for it"
 
 
-def test_a_withdrawal_that_never_ends_is_told_after_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, endpoint = [0.0], ToldEndpoint(read=float("inf"))
-
-    def sleep(seconds: float) -> None:
-        now[0] += max(seconds, 0.1)
-
-    monkeypatch.setattr(prefill_worker, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
-    with pytest.raises(TimeoutError, match="still reads blocks that were taken away"):
-        worker(endpoint).carry[Withdraw](Withdraw("a"))
-    assert 1.0 <= now[0] <= 30.0
-
-
 def test_a_room_asks_for_its_grants_when_it_is_opened_and_is_refused_when_it_is_given_up() -> None:
     endpoint = ToldEndpoint()
     made = worker(endpoint)

@@ -173,10 +173,16 @@ def test_a_withdrawal_returns_when_nothing_is_read_and_ends_when_the_loop_stands
     monkeypatch.setattr(endpoint, "withdrawn", lambda _: not reading.pop(0), raising=False)
     worker.before([Withdraw("one")])
     assert endpoint.of("withdraw") == [(Room(5), 0)] and reading == [] and now == [52.0]
+    # A write to a decode process that stands reads for long: its room fails, and the engine goes on.
     monkeypatch.setattr(endpoint, "withdrawn", lambda _: False, raising=False)
+    states = [{"OPEN": [Room(5)]}, {"SETTLING": [Room(5)]}]
+    monkeypatch.setattr(endpoint, "rooms", lambda: states.pop(0), raising=False)
+    worker.before([Withdraw("one")])
+    assert endpoint.of("abort") == [(Room(5),)] and not states
+    assert 52.0 + prefill_worker.WITHDRAW_S < now[0] <= 55.0 + prefill_worker.WITHDRAW_S
+    monkeypatch.setattr(endpoint, "rooms", lambda: {"OPEN": [Room(5)]}, raising=False)
     with pytest.raises(TimeoutError, match="its loop stands"):
         worker.before([Withdraw("one")])
-    assert 52.0 + prefill_worker.WITHDRAW_S < now[0] <= 54.0 + prefill_worker.WITHDRAW_S
 
 
 # ---------------------------------------------------------------------------------------- introductions

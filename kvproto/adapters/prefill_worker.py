@@ -7,9 +7,10 @@ import time
 from kvproto.adapters.card import group_of
 from kvproto.adapters.geometry import Geometry
 from kvproto.adapters.request_words import GiveBlocks, GiveUp, OpenRoom, Withdraw
-from kvproto.adapters.worker import Worker, room_of
+from kvproto.adapters.worker import LOG, Worker, room_of
 from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
-from kvproto.protocol.states import Cause
+from kvproto.protocol.states import Cause, PRoom
+from kvproto.room import Room
 
 #: seconds that a withdrawal may take at most, and between two looks
 WITHDRAW_S, PAUSE_S = 10.0, 50e-6
@@ -51,9 +52,21 @@ class PrefillWorker(Worker[PrefillEndpoint]):
         self.endpoint.withdraw(room, 0)
         while not self.endpoint.withdrawn(room):
             if time.monotonic() > end:
-                raise TimeoutError(
-                    f"{room} still reads blocks that were taken away {WITHDRAW_S} s ago: its loop stands"
-                )
+                self._forgo(room)
+                return
+            time.sleep(PAUSE_S)
+
+    def _forgo(self, room: Room) -> None:
+        """Fail a room of which a write still reads, as one to a process that stands does for `Timing.write`.
+
+        What is read by a write of a failed room never counts as KV, so its blocks may be written to.
+        """
+        LOG.warning("%s still reads blocks that were taken away %g s ago: it is given up", room, WITHDRAW_S)
+        end = time.monotonic() + WITHDRAW_S
+        self.endpoint.abort(room)
+        while room in self.endpoint.rooms().get(PRoom.OPEN.name, ()):
+            if time.monotonic() > end:
+                raise TimeoutError(f"{room} still reads blocks that were taken away: its loop stands")
             time.sleep(PAUSE_S)
 
     def _give_up(self, order: GiveUp) -> None:
