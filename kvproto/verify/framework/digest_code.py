@@ -24,7 +24,7 @@ from typing import Any
 from kvproto.fsm.errors import KvprotoError
 
 #: fields of a tree that change nothing
-UNSAID = frozenset({"annotation", "returns", "type_comment", "type_params", "ctx", "kind"})
+UNSAID = frozenset({"annotation", "returns", "type_comment", "type_params", "ctx"})
 #: fields of a function, or of its arguments, that belong to the scope around it
 AROUND = ("decorator_list", "defaults", "kw_defaults")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
