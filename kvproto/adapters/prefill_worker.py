@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from kvproto.adapters.card import group_of
 from kvproto.adapters.geometry import Geometry
@@ -48,13 +49,10 @@ class PrefillWorker(Worker[PrefillEndpoint]):
         """The one order that waits, for what is being read: when it returns, others write to the blocks."""
         if not self._holds(order.request):
             return
-        room, end = self._room(order.request), time.monotonic() + WITHDRAW_S
+        room = self._room(order.request)
         self.endpoint.withdraw(room, 0)
-        while not self.endpoint.withdrawn(room):
-            if time.monotonic() > end:
-                self._forgo(room)
-                return
-            time.sleep(PAUSE_S)
+        if not _comes(lambda: self.endpoint.withdrawn(room)):
+            self._forgo(room)
 
     def _forgo(self, room: Room) -> None:
         """Fail a room of which a write still reads, as one to a process that stands does for `Timing.write`.
@@ -62,14 +60,21 @@ class PrefillWorker(Worker[PrefillEndpoint]):
         What is read by a write of a failed room never counts as KV, so its blocks may be written to.
         """
         LOG.warning("%s still reads blocks that were taken away %g s ago: it is given up", room, WITHDRAW_S)
-        end = time.monotonic() + WITHDRAW_S
         self.endpoint.abort(room)
-        while room in self.endpoint.rooms().get(PRoom.OPEN.name, ()):
-            if time.monotonic() > end:
-                raise TimeoutError(f"{room} still reads blocks that were taken away: its loop stands")
-            time.sleep(PAUSE_S)
+        if not _comes(lambda: room not in self.endpoint.rooms().get(PRoom.OPEN.name, ())):
+            raise TimeoutError(f"{room} still reads blocks that were taken away: its loop stands")
 
     def _give_up(self, order: GiveUp) -> None:
         room = room_of(order.ticket)
         if self._requests.get(room, order.request) == order.request:
             self.endpoint.refuse(room, Cause.PREFILL_ABORTED)
+
+
+def _comes(what: Callable[[], bool]) -> bool:
+    """Wait until this is true, WITHDRAW_S seconds at most; whether it is."""
+    end = time.monotonic() + WITHDRAW_S
+    while not what():
+        if time.monotonic() > end:
+            return False
+        time.sleep(PAUSE_S)
+    return True
