@@ -18,7 +18,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from kvproto.arguments import positive, real
@@ -52,40 +52,35 @@ def throughput(tell: Callable[..., list[Any]], rooms: int, gen: int) -> list[flo
     return [rooms / (max(end for _, end in told) - min(begin for begin, _ in told)) for told in floods]
 
 
-def processor(tell: Callable[..., list[Any]], rooms: int, gen: int) -> list[dict[str, Any]]:
-    """Milliseconds of processor time that a room takes of each process whose endpoint has a thread."""
-    tell("PD", "serve")
-    spent = [
-        tell("PD", "spend", count, gen + turn, rate, time.perf_counter() + LEAD_S)
-        for turn, (count, rate) in enumerate(runs_of(rooms))
-    ]
+def processor(
+    spend: Callable[[int, int, float], Iterable[float]], rooms: int, about: str = ""
+) -> list[dict[str, float]]:  # fmt: skip
+    """Return each side's milliseconds of processor time a room, at RATE and at full load.
+
+    `spend`: called with a run's number, rooms and rate; `about`: begins the names.
+    """
+    runs = (rooms, 0), (RATE * RATED_S, RATE), (rooms, 0)  # the first one warms up
+    _, *spent = [spend(number, *run) for number, run in enumerate(runs)]
     return [
-        {"side": side, "ms a room": 1e3 * rated, "at full load": 1e3 * full, "times": rated / full}
-        for side, rated, full in zip(("prefill", "decode"), *spent[1:], strict=True)
+        {f"{about}ms a room": 1e3 * rated, f"{about}at full load": 1e3 * full, f"{about}times": rated / full}
+        for rated, full in zip(*spent, strict=True)
     ]
 
 
-def runs_of(rooms: int) -> tuple[tuple[int, float], ...]:
-    """Return rooms and rates of the runs whose processor time is taken; the first one warms up."""
-    return (rooms, 0), (RATE * RATED_S, RATE), (rooms, 0)
-
-
-def bare_processor(members: Members, rooms: int, cuda: bool) -> list[dict[str, Any]]:
-    """Return what `processor` would if there were nothing but messages and writes (`BareRooms`)."""
+def bare_processor(members: Members, rooms: int, cuda: bool) -> list[dict[str, float]]:
+    """Return the same where there is nothing but messages and writes (`BareRooms`)."""
     for side in "pd":
         members.start(side, 0, BareRooms, side, cuda)
     ours, theirs = members.tell("pd", "address").values()
     members.tell("p", "meet", *theirs)
     members.tell("d", "meet", *ours)
-    spent = [
-        members.tell("pd", "spend", count, rate, time.perf_counter() + LEAD_S).values()
-        for count, rate in runs_of(rooms)
-    ]
+
+    def spend(_number: int, count: int, rate: float) -> Iterable[float]:
+        return members.tell("pd", "spend", count, rate, time.perf_counter() + LEAD_S).values()
+
+    found = processor(spend, rooms, "floor ")
     members.tell("pd", "end")
-    return [
-        {"floor ms a room": 1e3 * rated, "floor at full load": 1e3 * full, "floor times": rated / full}
-        for rated, full in zip(*spent[1:], strict=True)
-    ]
+    return found
 
 
 def bench(course: Course, *, spin: bool, cuda: bool, rounds: int, pace: float, rooms: int) -> dict[str, Any]:
@@ -122,10 +117,16 @@ def bench(course: Course, *, spin: bool, cuda: bool, rounds: int, pace: float, r
     found["rooms_a_second"] = speeds = throughput(tell, rooms, gen)
     course.keep(found, f"rooms a second: {', '.join(f'{each:.0f}' for each in speeds)}")
     idle = dict(zip(("prefill", "decode"), tell("PD", "rest", 2.0), strict=True))
-    spent = processor(tell, rooms, gen + 4)  # behind the three floods; after it nobody else polls
+    tell("PD", "serve")  # after it nobody else polls
+
+    def spend(number: int, count: int, rate: float) -> list[Any]:
+        return tell("PD", "spend", count, gen + 4 + number, rate, time.perf_counter() + LEAD_S)  # behind three floods
+
+    ours = processor(spend, rooms)
     right = all(tell("D", "right"))
     tell("PD", "end")
-    spent = [ours | floor for ours, floor in zip(spent, bare_processor(members, rooms, cuda), strict=True)]
+    sides = zip(("prefill", "decode"), ours, bare_processor(members, rooms, cuda), strict=True)
+    spent = [{"side": side, **each, **floor} for side, each, floor in sides]
     return found | {"idle": idle, "processor": spent, "right": right, "calls": count()}
 
 
