@@ -3,8 +3,8 @@
 A host is a network namespace with one address, at its end of the cable; no other interface leads out of it.  An
 instance's processes start in it, since processes inherit the namespace of the thread that starts them.  Its engine
 still talks to this program by sockets in files or by a pipe, and its ranks to each other by the namespace's own
-loopback.  UCX may
-use TCP alone: shared memory would go past the cable.  An address beyond loopback needs keys: each host has a pair.
+loopback.  UCX may use TCP alone: shared memory would go past the cable.  An address beyond loopback needs keys: each
+host has a pair.
 
 Needs root, as containers and build machines are.
 """
