@@ -8,7 +8,7 @@ that it is made of are there; of several measurements the worst decides whether 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -47,6 +47,14 @@ def _small(nbytes: Label) -> bool:
     return isinstance(nbytes, int) and nbytes <= 17 << 20
 
 
+def _large(nbytes: Label) -> bool:
+    return isinstance(nbytes, int) and nbytes >= 16 << 20
+
+
+def _named(*models: str) -> Callable[[Label], bool]:
+    return lambda model: model in models
+
+
 def _crowd(count: Label) -> bool:
     return isinstance(count, int) and count >= 8
 
@@ -64,6 +72,13 @@ GOALS = (
     Goal("torch's own copy of such strips", "kernels", "write ratio", {"table": "strips", "strip": 128, "of": 1024}),
     Goal("kernels on 16 MiB: share of the copy", "kernels", "ratio", {"table": "kernels", "bytes": _small}, least=0.95),
     Goal("host time of a launch, us, median", "kernels", "median us", {"table": "host"}),
+    *(Goal(f"chunks of {what}, all caches at once: share of the copy", "kernels", "ratio",
+           {"table": "caches", "bytes": _large, "model": model}, least=least)
+      for what, model, least in (
+          ("Qwen3.5, DeepSeek-V3.2 and gpt-oss", _named("Qwen3.5-397B", "DeepSeek-V3.2", "gpt-oss-120b"), 0.95),
+          ("index rows of 132 bytes", "index rows of 132 bytes", 0.9),
+          ("nvfp4 heads of 72 bytes, 2 of 8", "nvfp4 heads of 72 bytes", 0.8))),
+    Goal("host time of such a chunk's call, us, median", "kernels", "host us", {"table": "caches"}, most=45),
     *(Goal(f"a room of {size} MiB alone: share of its bulk write", "pipeline", "ratio",
            READY | {"rooms": 1, "size": size, "beside": True}, ("pair",), least=wanted, floor="floor ratio")
       for size, wanted in ((64, 0.6), (256, 0.85), (1024, 0.85))),

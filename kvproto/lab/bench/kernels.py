@@ -6,9 +6,10 @@ median of the device's own time for a call; copy and kernel take turns, so that 
 checked in full before it is timed, on random bytes between markers.
 
 Measured apart: the host's time until a call returns, what digests cost, and, where SGLang's wheel is given, its kernels
-on the same bytes. A rank whose pool has more heads than a share reads or writes strips of rows, for which no copy
-reaches what a plain one does; what torch's own strided copy reaches is printed beside. A launch takes 0.6 us more than
-a copy of any size: of 16 MiB that is a twentieth, of 512 nothing.
+on the same bytes. Chunks of models with several caches have a table of their own (`cache_calls`). A rank whose pool has
+more heads than a share reads or writes strips of rows, for which no copy reaches what a plain one does; what torch's
+own strided copy reaches is printed beside. A launch takes 0.6 us more than a copy of any size: of 16 MiB that is a
+twentieth, of 512 nothing.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from kvproto.arguments import positive
 from kvproto.io.kernels.base import Kernels, Side
 from kvproto.io.kernels.digest import new_table
 from kvproto.lab.bench import peer
+from kvproto.lab.bench.cache_calls import SHAPES, measure_caches
 from kvproto.lab.bench.kernel_work import OTHERS, KernelShape, check, check_digests, device_times, make_work, shapes
 from kvproto.lab.bench.pools import random_bytes
 from kvproto.lab.bench.results import Course, command_line, need_gpus
@@ -121,16 +123,22 @@ def run(options: argparse.Namespace, course: Course) -> dict[str, Any]:
 
     kernels, repeats, mib = TritonKernels(), 8 if options.quick else options.repeats, options.mib
     sides: tuple[Side, ...] = ("gather", "scatter")
-    found: dict[str, Any] = {"kernels": [], "digests": []}
+    found: dict[str, Any] = {"kernels": [], "caches": [], "digests": []}
     found["strips"] = [measure_strip(strip, row, mib << 20, repeats) for strip, row in STRIPS]
     torch.cuda.empty_cache()
     found["host"] = host_times(kernels, 200 if options.quick else 2000)
     course.keep(found, "strips of rows, and the host's time")
     rows = [(side, *row) for side in sides for row in plan_rows(side, mib, options.quick)]
-    for side, shape, every, size in course.cases(rows, 3):
+    for side, shape, every, size in course.cases(rows, 4):
         row = measure(shape, side, every, size << 20, kernels, repeats)
         found["kernels"].append(row | {"usual": size == mib and row["parts"] == calls_of(shape, side)})
         course.keep(found, told(found["kernels"][-1]))
+        torch.cuda.empty_cache()
+    for model in course.cases(SHAPES[:1] if options.quick else SHAPES, 3):
+        for row in measure_caches(model, kernels, repeats):
+            found["caches"].append(row)
+            form = f"{row['model']} {row['pair']}, {row['bytes'] >> 20} MiB"
+            course.keep(found, f"{row['what']} {form}: {row['ratio']:.3f} of the copy")
         torch.cuda.empty_cache()
     shapes = DIGESTED[:3] if options.quick else DIGESTED
     for side, shape in course.cases(list(product(sides, shapes)), 2):
@@ -165,5 +173,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     course = Course("kernels", argv, options)
     found = run(options, course)
     course.end(found)
-    rows = found["kernels"] + found["digests"] + found["peer"].get("kernels", [])
+    rows = found["kernels"] + found["caches"] + found["digests"] + found["peer"].get("kernels", [])
     return 0 if all(row["right"] for row in rows) else 1
