@@ -93,7 +93,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
 def streams(cuda: Cuda) -> DeviceStreams:
     """A GPU's streams, over memory of the host."""
     made = DeviceStreams(cast("Any", SimpleNamespace(type="cuda", index=GPU)))
-    assert made.index == GPU and len(cuda.made) == 4
+    assert made.index == GPU and len(cuda.made) == 6
     made.device = torch.device("cpu")
     return made
 
@@ -105,7 +105,7 @@ def entry(*pages: int, given: int | None = None) -> RoomEntry:
 def test_data_and_stores_go_before_what_an_engine_computes_and_tables_do_not(
     streams: DeviceStreams, cuda: Cuda
 ) -> None:
-    data = streams.stream, *streams.stores
+    data = streams.stream, *streams.stores, *streams.copies
     assert cuda.made == [*((stream, -1) for stream in data), (streams._tables, 0)]
     assert DeviceStreams(cast("Any", SimpleNamespace(type="cuda", index=None))).index == 0
 
@@ -183,7 +183,7 @@ def test_on_the_host_they_are_put_there_and_nothing_is_waited_for() -> None:
     assert not streams and streams.stream is None and streams.stores == (None, None)
     assert streams.extend(room, np.array([7], np.int64)) is None and room.given == 2
     assert room.table.tolist() == [3, 7] and streams.place(room.pages)[1] is None
-    assert streams.next_store() is streams.next_store() is None
+    assert streams.next_store() is streams.next_store() is streams.next_copy() is None
     assert not streams.run()
 
 
@@ -243,7 +243,7 @@ def test_a_room_s_tables_at_its_end_are_one_copy_behind_all_that_was_sent(stream
 
 def test_only_a_device_has_an_alarm(cuda: Cuda) -> None:
     alarm = DeviceStreams(cast("Any", SimpleNamespace(type="cuda", index=GPU))).alarm()
-    assert alarm is not None and (alarm._stream, alarm._index) == (cuda.made[-1][0], GPU) and len(cuda.made) == 5
+    assert alarm is not None and (alarm._stream, alarm._index) == (cuda.made[-1][0], GPU) and len(cuda.made) == 7
     assert DeviceStreams(torch.device("cpu")).alarm() is None
 
 
@@ -258,6 +258,7 @@ def test_stores_take_turns_on_two_streams_which_wait_once_each_for_tables_on_the
 ) -> None:
     first, second = streams.stores
     assert [streams.next_store(), streams.next_store()] == [first, second]
+    assert [streams.next_copy() for _ in range(3)] == [*streams.copies, streams.copies[0]]
     assert not first.waited and not second.waited, "none was sent"
     room = entry(3, 1, 4, given=2)
     place(streams, room)

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from support.stories import layout
 
 from kvproto.data import mapped_pages, mapped_parts
+from kvproto.data.chunk_launch import Tickets
 from kvproto.data.mapped_parts import EngineLaunch, MappedPart
 from kvproto.io.kernels import engine_pages
 from kvproto.io.kernels.base import Done, Events
@@ -185,18 +186,27 @@ def test_ends_of_pages_go_by_the_kernel_with_the_pages_that_they_are_in(
     assert (list(launch.near), launch.far.tolist()) == (here[slice(*whole)].tolist(), there[slice(*whole)].tolist())
 
 
-def test_rows_that_engines_leave_go_by_the_kernel_beside_a_forward_and_with_the_others_on_an_idle_device() -> None:
-    kernel, rest, busy = Kernel(), Kernel(), 100
-    engine: Any = HostEngine([PageRun(0, 0, 0, 16, 16)])
-    part = MappedPart(cast("Any", kernel), (), 9, 1, {}, engine, cast("Any", rest), lambda: busy)
-    streams = cast("Any", SimpleNamespace(place_peer=lambda pages: pages))
+@pytest.mark.parametrize("percent", [100, 20], ids=["on an idle device", "beside a forward"])
+def test_rows_that_engines_leave_go_by_the_kernel_at_the_same_time(percent: int) -> None:
+    kernel, rest, told = Kernel(), Kernel(), list[Any]()
+
+    class Engine(HostEngine):
+        def launch(self, near: Any, far: Any, stream: Any) -> Any:
+            told.append((stream, list(near), list(far), list(rest.asked)))
+            return SimpleNamespace(done=lambda: ended)
+
+    engine: Any = Engine([PageRun(0, 0, 0, 16, 16)])
+    part = MappedPart(cast("Any", kernel), (), 9, 1, {}, engine, cast("Any", rest), lambda: percent)
+    apart = SimpleNamespace(wait_event=told.append)
+    streams = cast("Any", SimpleNamespace(place_peer=lambda pages: pages, next_copy=lambda: apart))
     here, there = np.array([5]), np.array([6], "<u4").tobytes()
-    launch = part.bind_rows(cast("Any", "table"), here, there, 0, 1, streams)
-    launch("stream", None)
-    assert kernel.asked == [("stream", None)] and not rest.bound
-    busy = 20
-    launch("stream", None)
-    assert len(kernel.asked) == 1 and rest.bound == [("table", there, 0, 1)] and rest.asked == [("stream", None)]
+    launch, ended = part.bind_rows(cast("Any", "table"), here, there, 0, 1, streams), False
+    ticket = launch("stream", "after")
+    assert told == ["after", (apart, [5], [6], [])], "engines begin first, on a stream of their own"
+    assert rest.bound == [("table", there, 0, 1)] and rest.asked == [("stream", "after")] and not kernel.bound
+    assert not ticket.done()
+    ended = True
+    assert ticket.done()
 
 
 def test_tokens_of_no_whole_page_go_by_the_kernel_alone() -> None:
@@ -278,12 +288,14 @@ def test_copies_go_in_batches_and_what_was_queued_before_a_refusal_is_waited_for
     engine = EnginePages(-1, [PageRun(0, 0, 8, 16, 16)], queue)
     near, far = np.arange(4), np.arange(4)[::-1]
     launch = EngineLaunch(engine, near, far, (lambda *on: told.append(on),), None, lambda: 100)  # type: ignore[arg-type]
-    ticket: Any = launch(stream, None)
-    assert ticket == ("ticket", stream) and told == [(stream, None)]
+    assert isinstance(launch(stream, None), Tickets) and told == [(stream, None)]
     assert given == [[[48, 32], [0, 16], [8, 8]], [[16, 0], [32, 48], [8, 8]]]
     with pytest.raises(KernelError, match="CUresult 707"):
         launch(stream, "after")
-    assert told[1:] == [(stream, "after"), "after", "waited"]
+    assert told[1:] == ["after", "waited", "waited"]
+    whole = EngineLaunch(engine, near[:1], far[:1], (), None, lambda: 100)
+    ticket: Any = whole(stream, None)
+    assert ticket == ("ticket", stream), "one launch has a ticket of its own"
 
 
 @pytest.mark.parametrize("version", ["_v2", ""])

@@ -47,10 +47,12 @@ class ChunkLaunch:
             if stream is not None:
                 stream.synchronize()
             raise
-        return _Tickets(tickets)
+        return Tickets(tickets)
 
 
-class _Tickets:
+class Tickets:
+    """Those of several launches as one."""
+
     __slots__ = ("_fault", "_left")
 
     def __init__(self, tickets: list[Ticket]) -> None:

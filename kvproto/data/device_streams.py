@@ -4,10 +4,11 @@ Gathers and scatters have a stream of their own, so they wait only for the forwa
 forward does not wait for them. Stores into a peer's pages have a stream that waits for no forward: they are launched
 when their KV is computed, the peer waits for their end, and a gather in front of them may wait for a forward that
 hangs. Stores take turns on two streams: the programs of the next one begin as those of one end, so that the link is
-never without work, and no program of a forward takes their place, for whose end the store would wait. Page tables are
-copied on a stream of their own: an engine may open a room at any time, and a copy from pageable memory blocks until
-its stream reaches it, which may wait for a forward. The tables of rooms that were opened in one pass of the loop are
-one copy (`put_off`, `run`), unless one is needed earlier.
+never without work, and no program of a forward takes their place, for whose end the store would wait. What copy engines
+carry beside a store has two streams of its own, which take turns likewise. Page tables are copied on a stream of their
+own: an engine may open a room at any time, and a copy from pageable memory blocks until its stream reaches it, which
+may wait for a forward. The tables of rooms that were opened in one pass of the loop are one copy (`put_off`, `run`),
+unless one is needed earlier.
 
 The order: a gather waits for the event that came with `produced`; the first launch that reads a table waits for the
 table; an engine that reads pages after `finished` need not wait, because the scatter is over.
@@ -69,6 +70,7 @@ class DeviceStreams:
         self.device = device
         self.stream: Any = None
         self.stores: tuple[Any, Any] = (None, None)
+        self.copies: tuple[Any, Any] = (None, None)
         self._tables: Any = None
         #: what places the tables of peers; None: torch does
         self._peers: PeerTables | None = None
@@ -81,8 +83,8 @@ class DeviceStreams:
         #: the event of the table that was sent last, or a peer's table itself; those that the two stores are behind
         self._sent: Any = None
         self._behind: list[Any] = [None, None]
-        #: which of the two had the last store
-        self.turn = 1
+        #: which of the two had the last store, and which of `copies` the last copy
+        self.turn = self._turn_of_copies = 1
         #: the event after which the forward is over that the engine reported last
         self.forward: Any = None
         #: the device's number
@@ -91,6 +93,7 @@ class DeviceStreams:
             urgent = -1  # a chunk is small beside a forward, and a peer waits for it
             self.stream = new_stream(device, priority=urgent)
             self.stores = new_stream(device, priority=urgent), new_stream(device, priority=urgent)
+            self.copies = new_stream(device, priority=urgent), new_stream(device, priority=urgent)
             self._tables = new_stream(device)
             if (driver := cuda_driver()) is not None:
                 self._peers = PeerTables(driver, device, self._tables, self.stores)
@@ -232,6 +235,11 @@ class DeviceStreams:
                 stream.wait_stream(self._tables)
             self._behind[turn] = sent
         return stream
+
+    def next_copy(self) -> Any:
+        """Return the stream of the next copies by engines beside a store; the two take turns."""
+        self._turn_of_copies = 1 - self._turn_of_copies
+        return self.copies[self._turn_of_copies]
 
 
 def table_failed(loop: Loop, entry: RoomEntry, error: BaseException) -> None:

@@ -7,7 +7,9 @@ so beside a forward, which keeps its multiprocessors, and where a part has `LONG
 part goes by the kernel: its launch takes the host 70 us, the copies of 64 MiB 200.
 
 What travels at the end is stored likewise, each cache by a launch of its own from its own table.  Some rows of a state
-are long and others short: beside a forward engines carry the long ones, and the kernel those that are left (`rest`).
+are long and others short.  There engines carry the long ones and the kernel at the same time those that are left
+(`rest`), each on a stream of its own: four prefill ranks of a hybrid on one GPU reach 0.98 of a bulk write so, and 0.82
+by the kernel alone.
 
 Page numbers come from the peer, and a kernel that stores outside mapped memory would end this process.  So they are
 checked against the peer's regions here, as a transport does with offsets.
@@ -23,7 +25,7 @@ import msgspec
 import numpy as np
 import torch
 
-from kvproto.data.chunk_launch import ChunkLaunch, end_rows
+from kvproto.data.chunk_launch import ChunkLaunch, Tickets, end_rows
 from kvproto.data.device_streams import DeviceStreams
 from kvproto.data.end_pages import WORD, FarPages, of_cache, unpacked
 from kvproto.data.room_entry import FEW, RoomEntry
@@ -83,19 +85,21 @@ class MappedPart:
         begin, low, high = first // size, -(-first // size), end // size
         if engine is None or low >= high:
             return self.copy.bind(table, self._there(theirs, streams), first, tokens)
-        long, whole, there = (high - low) * engine.page_bytes >= LONG, None, torch.empty(0)
+        long = self.rest is not None or (high - low) * engine.page_bytes >= LONG
+        whole, there, apart = None, torch.empty(0), None
         if not long or self.rest is not None or first % size or end % size:
             there = self._there(theirs, streams)
         if not long:
             whole = self.copy.bind(table, there, first, tokens)
         if self.rest is not None:
             edges.append(_later(self.rest, table, there, first, tokens))
+            apart = streams.next_copy()
         if first % size:
             edges.append(_later(self.copy, table, there, first, low * size - first))
         if end % size:
             edges.append(_later(self.copy, table, there[4 * (high - begin) :], high * size, end % size))
         far = np.frombuffer(theirs, "<u4")[low - begin : high - begin]
-        return EngineLaunch(engine, near[low - begin : high - begin], far, tuple(edges), whole, self.most)
+        return EngineLaunch(engine, near[low - begin : high - begin], far, tuple(edges), whole, self.most, apart)
 
     def _there(self, theirs: bytes, streams: DeviceStreams) -> torch.Tensor:
         """Return the peer's page numbers on the device."""
@@ -105,7 +109,7 @@ class MappedPart:
 
 
 def _later(copy: PagesCopy, *cell: Any) -> Launch:
-    """A launch that is bound only when it is made: beside a forward, for which most parts do not wait."""
+    """A launch that is bound only when it is made, after the copies that engines are given."""
 
     def launch(stream: Any, after: Any) -> Ticket:
         return copy.bind(*cell)(stream, after)
@@ -144,9 +148,9 @@ class MappedJoint:
     def bind(
         self, entry: RoomEntry, far: FarPages, first: int, tokens: int, streams: DeviceStreams, pool: Pool
     ) -> Launch:  # fmt: skip
-        """As `MappedPart.bind`: one after the other."""
+        """As `MappedPart.bind`: one after the other, what engines may carry first."""
         return ChunkLaunch([
-            part.bind(entry, far, first, tokens, streams, pool) for part in (self.tokens, self.at_end)
+            part.bind(entry, far, first, tokens, streams, pool) for part in (self.at_end, self.tokens)
         ])  # fmt: skip
 
 
@@ -164,6 +168,8 @@ class EngineLaunch(msgspec.Struct, frozen=True):
     #: all of it by the kernel, if no forward is to be spared; None: it is long, and always goes by the engines
     whole: Launch | None
     most: Most
+    #: the stream of the copies where the kernel stores beside them; None: the launch's own
+    apart: Any = None
 
     @property
     def chosen(self) -> bool:
@@ -174,12 +180,14 @@ class EngineLaunch(msgspec.Struct, frozen=True):
         if not self.chosen:
             assert self.whole is not None
             return self.whole(stream, after)
+        apart = stream if self.apart is None else self.apart
         try:
-            for edge in self.edges:
-                edge(stream, after)
             if after is not None:
-                stream.wait_event(after)
-            return self.engine.launch(self.near, self.far, stream)  # its end is also the edges'
+                apart.wait_event(after)
+            tickets = [self.engine.launch(self.near, self.far, apart)]
+            tickets += [edge(stream, after) for edge in self.edges]
         except Exception:
-            stream.synchronize()  # to the caller nothing was launched
+            for each in (stream, apart):
+                each.synchronize()  # to the caller nothing was launched
             raise
+        return tickets[0] if len(tickets) == 1 else Tickets(tickets)

@@ -160,7 +160,7 @@ class HybridRank(PipelineRank):
         begin, left = time.perf_counter(), list[Ticket]()
         for launch in self.bound:
             left.append(launch(streams.next_store(), None))
-        while not all(ticket.done() for ticket in left[-2:]):
+        while not all(ticket.done() for ticket in left):
             give_way()
         return begin, time.perf_counter()
 
