@@ -60,6 +60,12 @@ SCALED = (
 )
 #: odd rows
 ODD = (Cache("odd", (CachePart("a", 2, 3), CachePart("b", 1, 7), CachePart("c", 4, 2))),)
+#: whole pages of narrow rows
+WHOLE = [
+    CacheCase(SPARSE, first=4, tokens=8),
+    CacheCase(SCALED, tp=(2, 1), tokens=8, packed=True),
+    CacheCase(ODD, first=8, tokens=16, pages=(4, 8), layers=2, packed=True),
+]
 CASES = [
     CacheCase(SPARSE),
     CacheCase(SPARSE, packed=True, tp=(4, 1), tokens=13),
@@ -70,6 +76,7 @@ CASES = [
     CacheCase(SCALED, tp=(2, 1), pps=(2, 1), pages=(1, 3), first=3, tokens=7),
     CacheCase(ODD, tp=(4, 2), tokens=9),
     CacheCase(ODD, packed=True, orders=("NHD", "HND"), pages=(8, 2), first=2, tokens=21),
+    *WHOLE,
 ]  # fmt: skip
 
 

@@ -146,10 +146,49 @@ def test_a_launch_has_the_programs_of_all_forms_and_plain_arguments(monkeypatch:
         assert compiled[-1] == (-1, flat, 6 + MAX_PARTS, (forms, *one._constants), 1)
     count = len(compiled)
     one.bind(1000, 7, 11, [64 + 16 * 3 + 1], 5000, 9)
-    one.prepare_cells()
     assert len(compiled) == count == 3, "kernels are kept by the lowest bits of the addresses"
+    one.prepare_cells()
+    assert len(compiled) == count + 1, "and that of whole pages is made, too"
     bound: Any = one.bind(1000, 7, 11, [64 + 8], 5000, 9)
     assert bound.args[0] is one.launcher(8) is not one.launcher(0)
+
+
+def test_whole_pages_of_narrow_rows_are_rows_of_wide_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    launched = list[tuple[Any, ...]]()
+    monkeypatch.setattr(flat_batch, "compile_kernel", lambda *_: lambda *given: launched.append(given))
+    pool, share = whole()
+    one = made(pool, share)
+    pages = one._by_page
+    assert pages is not None and pages._constants == (3, 1, 1, True, False)
+    # a page has 4 tokens of 32, 48 and 20 bytes; of two heads of one writer its tokens lie apart
+    assert pages._forms == [(128, 128, 128, 1, 64, 2, 2), (192, 192, 192, 1, 64, 3, 2), (80, 80, 80, 1, 16, 5, 8)]
+    one.bind(1000, 8, 12, [64], 0, 9)(77)
+    table, programs = pages._table.data_ptr(), 2 * 3 + 2 * 5 + 3 * 2
+    assert launched == [(programs, 1, 1, 77, table, 1000, 2, 3, 0, 9, 64, *[0] * (MAX_PARTS - 1))]
+    for first, tokens in ((8, 11), (7, 12)):
+        one.bind(1000, first, tokens, [64], 0, 9)(77)
+        assert launched[-1][4] == one._table.data_ptr(), "part of a page goes token by token"
+    assert [row[2] for row in planes_of(pages)] == [4 * row[2] for row in planes_of(one)]
+
+
+def planes_of(batch: FlatBatch) -> list[list[int]]:
+    table = batch._table.tolist()
+    begin = 2 * len(batch._forms)
+    return [table[at : at + 5] for at in range(begin, len(table), 5)]
+
+
+def test_a_page_is_no_row_where_units_are_wide_heads_lie_apart_or_digests_are_wanted() -> None:
+    pool, share = whole()
+    assert made(pool, share, digests=True)._by_page is None
+    wide = of(Cache("wide", (CachePart("x", 1, 32),), (0, 2)))
+    (alone,) = plan_between(wide, wide, 4).writers(0)
+    assert made(empty_caches(wide, 0, 6), alone)._by_page is None
+    narrow = of(Cache("narrow", (CachePart("x", 2, 4), CachePart("y", 1, 4)), (0, 2)), order="HND")
+    (apart,) = plan_between(narrow, narrow, 4).writers(0)
+    assert made(empty_caches(narrow, 0, 6), apart)._by_page is None
+    strips, every = (of(Cache("strips", (CachePart("x", 4, 4),), (0, 2)), tp=tp) for tp in (2, 1))
+    batch = made(empty_caches(every, 0, 6), *plan_between(strips, every, 4).writers(0), side="scatter")
+    assert batch._by_page is None, "strips of two heads are as narrow in a page as in a token"
 
 
 def test_units_and_rows_have_bounds() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import recurrence
 import torch
-from cache_case import CASES, SPARSE, CacheCase, check_case
+from cache_case import CASES, SPARSE, WHOLE, CacheCase, check_case
 from ends_judge import Move
 from msgspec.structs import replace
 from support.night import NIGHT
@@ -55,7 +55,7 @@ if not INTERPRETED and importlib.util.find_spec("triton") is not None:
 @pytest.mark.parametrize(
     ("case", "digests"),
     [(case, digests) for case in CASES for digests in (True, False)
-     if NIGHT or case is CASES[0] or (digests and case not in SLOW)],
+     if NIGHT or case is CASES[0] or (case in WHOLE and not digests) or (digests and case not in (*SLOW, *WHOLE))],
 )
 def test_triton_moves_what_a_copy_row_by_row_moves(case: CacheCase, digests: bool) -> None:
     from kvproto.io.kernels.triton import TritonKernels

@@ -3,6 +3,10 @@
 What a launch needs on the device is made once: the table of forms and planes (`kvproto.io.kernels.flat`).  A launch
 gives addresses and counts as plain arguments.  Planes of one form are ordered by layer, then kind, then part, so that
 programs which run at the same moment touch neighbouring memory: several writers' strips of one row meet in the cache.
+
+Rows of few bytes, or of an odd number, are cut into narrow units: 132 bytes into 33 words, each with a look at the
+page table.  Where such rows follow one another, a page is one run of bytes and has wide units.  So a batch of narrow
+rows has a second one whose rows are pages, for calls of whole pages.
 """
 
 from __future__ import annotations
@@ -20,6 +24,8 @@ from kvproto.io.kernels.pool import Pool, Side, Slice
 from kvproto.io.kernels.tile import MAX_PARTS
 from kvproto.layout.caches import WIDEST
 
+#: bytes of a unit below which whole pages are worth a kernel of their own
+NARROW = 32
 RUN_TIME_ARGUMENTS = 6 + MAX_PARTS
 #: strides of page, token and group in the pool; groups of a token, bytes of a unit, units of a group and of a program
 Form = tuple[int, int, int, int, int, int, int]
@@ -31,10 +37,14 @@ Plane = tuple[int, int, int, int, int, int, int, int]
 class FlatBatch:
     """Parts of a cut: the table of their planes by form, and compiled kernels by alignment."""
 
-    def __init__(self, pool: Pool, slices: Sequence[Slice], side: Side, tuning: KernelTuning, *, digests: bool) -> None:
+    def __init__(
+        self, pool: Pool, slices: Sequence[Slice], side: Side, tuning: KernelTuning, *, digests: bool,
+        pages: dict[Form, list[Plane]] | None = None,
+    ) -> None:  # fmt: skip
+        """`pages`: the planes of a batch whose rows are pages; None: they are tokens."""
         self.parts, self.entries = len(slices), sum(part.digests for part in slices)
         self._place, self._warps = pool.gpu, tuning.warps
-        found = _planes(pool, slices, tuning.tile, digests=digests)
+        found = pages or _planes(pool, slices, tuning.tile, digests=digests)
         self._forms, planes = list(found), [sorted(found[form]) for form in found]
         table, at = list[int](), 2 * len(planes)
         for some in planes:
@@ -52,8 +62,15 @@ class FlatBatch:
             gcd(WIDEST, *form[:3], form[4], *(number for plane in some for number in (plane[3], plane[5])))
             for form, some in zip(self._forms, planes, strict=True)
         ]
-        self._constants = len(self._forms), self.parts, pool.page_size, side == "gather", digests
+        page = 1 if pages else pool.page_size
+        self._constants = len(self._forms), self.parts, page, side == "gather", digests
         self._launchers: dict[int, Launcher] = {}
+        self._page = page
+        self._by_page: FlatBatch | None = None
+        if page > 1 and not digests and min(form[4] for form in self._forms) < NARROW:
+            whole = _planes(pool, slices, tuning.tile, digests=False, page=page)
+            if min((form[4] for form in whole), default=0) > min(form[4] for form in self._forms):
+                self._by_page = FlatBatch(pool, slices, side, tuning, digests=False, pages=whole)
 
     def launcher(self, low_bits: int) -> Launcher:
         """The compiled kernel for staged parts whose addresses, or-ed together, end in these four bits."""
@@ -67,12 +84,16 @@ class FlatBatch:
         return found
 
     def prepare_cells(self) -> None:
-        """Prepare nothing: launches of such batches are not joined."""
+        """Make the kernel of whole pages; launches of such batches are not joined."""
+        if self._by_page is not None:
+            self._by_page.launcher(0)
 
     def bind(
         self, pages: int, first: int, tokens: int, staged: Sequence[int], digests: int, entries: int
     ) -> Callable[[int], None]:  # fmt: skip
         """Return the copy, to be called with a raw stream; the arguments are those of `Batch.bind`."""
+        if self._by_page is not None and not (first % self._page or tokens % self._page):
+            return self._by_page.bind(pages, first // self._page, tokens // self._page, staged, digests, entries)
         bits = 0
         for address in staged:
             bits |= address
@@ -86,7 +107,10 @@ def _queue(launch: Launcher, programs: int, arguments: tuple[int, ...], stream: 
     launch(programs, 1, 1, stream, *arguments)
 
 
-def _planes(pool: Pool, slices: Sequence[Slice], tile: int, *, digests: bool) -> dict[Form, list[Plane]]:
+def _planes(
+    pool: Pool, slices: Sequence[Slice], tile: int, *, digests: bool, page: int = 1
+) -> dict[Form, list[Plane]]:  # fmt: skip
+    """Return the planes by form; `page`: tokens of a row ({}: its heads lie apart)."""
     found: dict[Form, list[Plane]] = {}
     entry = 0
     for part, one in enumerate(slices):
@@ -96,14 +120,21 @@ def _planes(pool: Pool, slices: Sequence[Slice], tile: int, *, digests: bool) ->
                 continue
             # Units that lie side by side in the pool are copied as one row, unless each needs a digest of its own.
             group = mine.units if grain.head == grain.row and not digests else 1
-            unit = gcd(group * grain.row, tile // 2)
-            form = (grain.page, grain.token, grain.head * group, mine.units // group, unit,
-                    group * grain.row // unit, min(tile // unit, MAX_ROWS))  # fmt: skip
+            groups, step, width = mine.units // group, grain.head * group, group * grain.row
+            if page > 1 and groups > 1:
+                return {}
+            if page > 1 and grain.token == width:  # the tokens of a page are one run
+                step, width = grain.page, page * width
+            elif page > 1:
+                groups, step = page, grain.token
+            unit = gcd(width, tile // 2)
+            token = grain.token if page == 1 else grain.page
+            form = grain.page, token, step, groups, unit, width // unit, min(tile // unit, MAX_ROWS)
             for layer in range(mine.layers):
                 address = tensors[mine.layer + layer].data_ptr() + mine.unit * grain.head
                 first = entry + one.entries[number] + layer * mine.units
                 slot = pool.slot_of[mine.layer + layer] * pool.stride if pool.slot_of else 0
-                found.setdefault(form, []).append((layer, number, part, address, part, before, first, slot))
+                found.setdefault(form, []).append((layer, number, part, address, part, page * before, first, slot))
                 before += mine.width
         entry += one.digests
     return found
