@@ -86,8 +86,6 @@ SHAPES = (
     CacheShape("gpt-oss-120b", OSS, 36, (4, 1)),
     CacheShape("gpt-oss-120b", OSS, 36, (1, 4)),
     CacheShape("index rows of 132 bytes", (Cache("index", (CachePart("row", 1, 132),)),), 61, (1, 1)),
-    CacheShape("nvfp4 heads of 72 bytes", (Cache("full", heads(8, 72)),), 64, (4, 1)),
-    CacheShape("nvfp4 heads of 72 bytes", (Cache("full", heads(8, 72)),), 64, (1, 4)),
 )
 
 

@@ -61,12 +61,14 @@ OTHERS = (
     KernelShape(4, 2, k_dim=192, v_dim=128), KernelShape(1, 1, heads=1, k_dim=576, v_dim=0),
     KernelShape(6, 4, heads=12),
 )  # fmt: skip
+#: heads of four-bit values and their scales, as nvfp4 has them: strips of them begin between the sectors of memory
+NVFP4 = tuple(KernelShape(prefill, decode, k_dim=72, v_dim=72, dtype="uint8") for prefill, decode in ((4, 1), (1, 4)))
 
 
 def shapes(quick: bool) -> list[KernelShape]:
     pages = (16,) if quick else (1, 16, 64)
     wanted = [KernelShape(prefill, decode, heads, page) for prefill, decode, heads in PAIRS for page in pages]
-    return wanted if quick else wanted + list(OTHERS)
+    return wanted if quick else [*wanted, *OTHERS, *NVFP4]
 
 
 @dataclass(slots=True)
