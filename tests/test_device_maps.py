@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from support.cuda_driver import Contexts
+from support.cuda_driver import Contexts, uuid_of
 
 from kvproto.io.transports import device_maps
 from kvproto.io.transports.base import MemoryRegion, PeerId
@@ -128,6 +128,34 @@ def test_what_is_shared_is_what_is_opened(driver: Driver) -> None:
     maps.open(PEER, [RegionEntry(3, 4096, 64, "VRAM", 0, shared)], 0)
     assert maps.of(PEER) == {3: FAR + 8 * SIZE + 256}
     assert len(driver.opened) == 1
+
+
+def test_a_peer_is_apart_where_all_of_its_memory_is_known_to_be_on_another_device(driver: Driver) -> None:
+    maps, near, far = DeviceMaps(), uuid_of(2), uuid_of(5)
+    one, two = region(0, 0, 64), region(1, 64, 64)
+    for gpus, apart in (((far, far), True), ((near, far), False), ((near, near), False), ((far, b""), None)):
+        maps.open(PEER, [replace(each, gpu=gpu) for each, gpu in zip((one, two), gpus, strict=True)], 2)
+        assert maps.apart(PEER) is apart
+    maps.open(PEER, [replace(one, gpu=far), replace(region(1, 0, SIZE + 1), gpu=near)], 2)
+    assert maps.apart(PEER) is True, "of what is mapped"
+    maps.close(PEER)
+    assert maps.apart(PEER) is None
+    driver.cuDeviceGet = lambda *_: 1  # type: ignore[method-assign]
+    maps.open(PEER, [replace(one, gpu=far)], 2)
+    assert maps.of(PEER) and maps.apart(PEER) is None and device_maps.uuid_of(2) == b""
+
+
+def test_a_device_is_told_by_the_newest_call_that_the_driver_has(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert device_maps.uuid_of(7) == uuid_of(7)
+    older = SimpleNamespace(cuDeviceGet=driver.cuDeviceGet, cuDeviceGetUuid=driver.cuDeviceGetUuid_v2)
+    monkeypatch.setattr(device_maps, "cuda_driver", lambda: older)
+    assert device_maps.uuid_of(3) == uuid_of(3)
+    older.cuDeviceGetUuid = lambda *_: 1
+    assert device_maps.uuid_of(3) == b""
+    monkeypatch.setattr(device_maps, "cuda_driver", lambda: None)
+    assert device_maps.uuid_of(3) == b""
 
 
 def test_a_peer_that_was_let_go_of_is_opened_for_the_device_that_wants_it_then(driver: Driver) -> None:

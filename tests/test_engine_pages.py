@@ -135,14 +135,16 @@ class Kernel:
         return Done()
 
 
-@pytest.mark.parametrize(("long", "always"), [(48, True), (49, False)])
-def test_whole_pages_of_so_many_bytes_always_go_by_engines(
-    monkeypatch: pytest.MonkeyPatch, long: int, always: bool
+@pytest.mark.parametrize(("long", "apart", "always"), [
+    (48, None, True), (48, True, True), (48, False, False), (49, None, False), (49, True, False),
+])  # fmt: skip
+def test_whole_pages_of_so_many_bytes_always_go_by_engines_to_another_device(
+    monkeypatch: pytest.MonkeyPatch, long: int, apart: bool | None, always: bool
 ) -> None:
-    """Three pages of 16 bytes; on an idle device a shorter part goes by the kernel."""
+    """Three pages of 16 bytes; else, and to the same device, a part goes by the kernel where all is idle."""
     monkeypatch.setattr(mapped_parts, "LONG", long)
     kernel: Any = Kernel()
-    part = MappedPart(kernel, (), 9, 1, {}, HostEngine([PageRun(0, 0, 16, 16, 16)]))
+    part = MappedPart(kernel, (), 9, 1, {}, HostEngine([PageRun(0, 0, 16, 16, 16)]), apart=apart)
     entry = cast("Any", SimpleNamespace(pages=np.array([5, 2, 7, 1]), table="table"))
     streams = cast("Any", SimpleNamespace(place_peer=lambda pages: pages))
     there = np.array([6, 1, 8], "<u4").tobytes()
@@ -196,7 +198,7 @@ def test_rows_that_engines_leave_go_by_the_kernel_at_the_same_time(percent: int)
             return SimpleNamespace(done=lambda: ended)
 
     engine: Any = Engine([PageRun(0, 0, 0, 16, 16)])
-    part = MappedPart(cast("Any", kernel), (), 9, 1, {}, engine, cast("Any", rest), lambda: percent)
+    part = MappedPart(cast("Any", kernel), (), 9, 1, {}, engine, cast("Any", rest), lambda: percent, None, True)
     apart = SimpleNamespace(wait_event=told.append)
     streams = cast("Any", SimpleNamespace(place_peer=lambda pages: pages, next_copy=lambda: apart))
     here, there = np.array([5]), np.array([6], "<u4").tobytes()
@@ -207,6 +209,23 @@ def test_rows_that_engines_leave_go_by_the_kernel_at_the_same_time(percent: int)
     assert not ticket.done()
     ended = True
     assert ticket.done()
+
+
+@pytest.mark.parametrize("apart", [None, False])
+def test_rows_that_engines_leave_go_with_the_others_on_the_same_device_unless_a_forward_is_beside(
+    apart: bool | None,
+) -> None:
+    kernel, rest, busy = Kernel(), Kernel(), 100
+    engine: Any = HostEngine([PageRun(0, 0, 0, 16, 16)])
+    part = MappedPart(cast("Any", kernel), (), 9, 1, {}, engine, cast("Any", rest), lambda: busy, None, apart)
+    streams = cast("Any", SimpleNamespace(place_peer=lambda pages: pages, next_copy=lambda: None))
+    here, there = np.array([5]), np.array([6], "<u4").tobytes()
+    launch = part.bind_rows(cast("Any", "table"), here, there, 0, 1, streams)
+    launch("stream", None)
+    assert kernel.asked == [("stream", None)] and not rest.bound
+    busy = 20
+    launch("stream", None)
+    assert len(kernel.asked) == 1 and rest.bound == [("table", there, 0, 1)] and rest.asked == [("stream", None)]
 
 
 def test_tokens_of_no_whole_page_go_by_the_kernel_alone() -> None:

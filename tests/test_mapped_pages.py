@@ -175,7 +175,7 @@ def test_a_part_is_stored_from_its_head_on_in_as_many_pages_as_its_last_plane_ha
     theirs = Placement((Strides(4 * 4 * row, 4 * row, row),) * 2, ((3, 0), (3, 2048), (3, 4096), (3, 6144)))
     known = {3: 10**6}
     about: Any = SimpleNamespace(
-        maps=lambda _: known, remote=lambda *_: SimpleNamespace(nbytes=4 * 2048 - 1), gpu=-1,
+        maps=lambda _: known, apart=lambda _: None, remote=lambda *_: SimpleNamespace(nbytes=4 * 2048 - 1), gpu=-1,
             cross=lambda _, found, _most: found,
     )  # fmt: skip
     regions: Any = [SimpleNamespace(addr=1000 * index, index=10 + index) for index in range(5)]
@@ -200,6 +200,9 @@ class Scripted:
 
     def maps(self, _peer: PeerId) -> dict[int, int]:
         return self.known
+
+    def apart(self, _peer: PeerId) -> bool:
+        return True
 
     def remote(self, *_: Any) -> Any:
         return SimpleNamespace(nbytes=self.nbytes)

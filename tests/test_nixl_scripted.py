@@ -314,10 +314,13 @@ class Maps:
         self.closed: list[str] = []
 
     def open(self, peer: PeerId, regions: Any, device: int) -> None:
-        self.opened.append((peer, [region.share for region in regions], device))
+        self.opened.append((peer, [(region.share, region.gpu) for region in regions], device))
 
     def of(self, peer: PeerId) -> dict[int, int]:
         return {0: len(peer)}
+
+    def apart(self, peer: PeerId) -> bool:
+        return peer == "r"
 
     def why_not(self, peer: PeerId) -> str:
         return f"why not {peer}"
@@ -333,6 +336,7 @@ class Maps:
 def mapped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nixl, "DeviceMaps", Maps)
     monkeypatch.setattr(nixl, "share", lambda region: b"share" if region.kind == "VRAM" else b"")
+    monkeypatch.setattr(nixl, "uuid_of", lambda device: b"device %d" % device)
 
 
 @pytest.mark.usefixtures("mapped")
@@ -343,7 +347,7 @@ def test_peers_memory_is_mapped_for_whom_has_device_memory_himself(library: Libr
     both = [world.writer.register(1 << 40, 64, "VRAM", 3), world.writer.register(1 << 41, 64, "VRAM", 2)]
     theirs = world.reader.register(1 << 42, 64, "VRAM", 1)
     world.writer.connect(world.reader.endpoint())
-    assert maps.opened == [("r", [b"", b"share"], 3)]
+    assert maps.opened == [("r", [(b"", b""), (b"share", b"device 1")], 3)] and world.writer.apart(world.peer)
     assert (world.writer.maps(world.peer), world.writer.unmapped(world.peer)) == ({0: 1}, "why not r")
     world.reader.deregister(theirs)
     assert [entry.share for entry in decode(world.reader.endpoint(), "nixl").regions] == [b""]
@@ -368,6 +372,7 @@ def test_who_wants_no_maps_has_none_and_tells_no_handles(library: Library) -> No
     world.reader.register(1 << 42, 64, "VRAM", 1)
     world.writer.connect(world.reader.endpoint())
     assert (world.writer.maps(world.peer), world.writer.unmapped(world.peer)) == (None, "")
+    assert world.writer.apart(world.peer) is None
     assert [entry.share for entry in decode(world.writer.endpoint(), "nixl").regions] == [b"", b""]
     world.writer.deregister(region)
     world.writer.disconnect(world.peer)

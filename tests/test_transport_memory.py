@@ -317,7 +317,7 @@ def test_an_endpoint_made_while_memory_is_registered_is_no_newer_than_what_it_na
     table, extra = d.transport._table, list[MemoryRegion]()
     entries = table.entries
 
-    def meanwhile(shares: Mapping[int, bytes]) -> tuple[RegionEntry, ...]:
+    def meanwhile(shares: Mapping[int, tuple[bytes, bytes]]) -> tuple[RegionEntry, ...]:
         found = entries(shares)
         extra.append(d.transport.register(*_memory()))
         return found

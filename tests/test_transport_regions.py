@@ -275,8 +275,8 @@ def test_an_index_that_peers_were_told_of_is_never_given_twice_and_every_change_
 def test_regions_are_told_and_learned_as_they_are() -> None:
     t = table()
     t.add(t.plan(0x2000, 8, "VRAM", 3))
-    told = t.entries({1: b"share"})
-    assert told == (RegionEntry(0, 0x1000, 500, "DRAM", 0), RegionEntry(1, 0x2000, 8, "VRAM", 3, b"share"))
+    told = t.entries({1: (b"share", b"a device")})
+    assert told == (RegionEntry(0, 0x1000, 500, "DRAM", 0), RegionEntry(1, 0x2000, 8, "VRAM", 3, b"share", b"a device"))
     assert remote_table(PEER, told) == {
         0: RemoteRegion(PEER, 0, 0x1000, 500, "DRAM", 0), 1: RemoteRegion(PEER, 1, 0x2000, 8, "VRAM", 3),
     }  # fmt: skip

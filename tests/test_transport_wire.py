@@ -30,7 +30,7 @@ from kvproto.verify.draw.generated_docs import ROOT
 PAGE = (ROOT / "PROTOCOL.md").read_text()
 ABOUT = PAGE.partition("### The transport's description\n")[2].partition("\n### ")[0]
 ROWS: list[list[Any]] = [
-    [0, 4096, 100, "DRAM", 0, b"x" * 68], [7, 1 << 40, 1 << 20, "VRAM", 3, b""], [2, 1, 1, "DRAM", 0]
+    [0, 4096, 100, "DRAM", 0, b"x" * 68, b""], [7, 1 << 40, 1 << 20, "VRAM", 3, b""], [2, 1, 1, "DRAM", 0]
 ]  # fmt: skip
 NBYTES = 8192
 
@@ -62,26 +62,26 @@ def test_what_is_made_by_the_page_is_read() -> None:
 
 
 def test_what_is_made_is_read_by_the_page() -> None:
-    regions = RegionEntry(0, 4096, 100, "DRAM", 0, b"s"), RegionEntry(7, 0, (1 << 63) - 2, "VRAM", 65535)
+    regions = RegionEntry(0, 4096, 100, "DRAM", 0, b"s"), RegionEntry(7, 0, (1 << 63) - 2, "VRAM", 65535, b"", b"g")
     said = understand(encode(InstanceDescription("nixl", 2, "me", (1 << 63) - 2, regions, b"b")), "nixl")
-    rows = [(0, 4096, 100, "DRAM", 0, b"s"), (7, 0, (1 << 63) - 2, "VRAM", 65535, b"")]
+    rows = [(0, 4096, 100, "DRAM", 0, b"s", b""), (7, 0, (1 << 63) - 2, "VRAM", 65535, b"", b"g")]
     assert said == {
         "backend": "nixl", "version": 2, "instance": "me", "serial": (1 << 63) - 2, "regions": rows, "blob": b"b"
     }  # fmt: skip
 
 
 def test_what_is_not_known_is_passed_over_in_any_order() -> None:
-    row = [0, 1, 2, "DRAM", 0, b"s", "new"]
+    row = [0, 1, 2, "DRAM", 0, b"s", b"g", "new"]
     data = summed(msgspec.msgpack.encode({
         "new": 1, "blob": b"", "regions": [row], "serial": 0, "instance": "me", "version": 2, "backend": "memory",
     }))  # fmt: skip
-    assert decode(data, "memory").regions == (RegionEntry(0, 1, 2, "DRAM", 0, b"s"),)
+    assert decode(data, "memory").regions == (RegionEntry(0, 1, 2, "DRAM", 0, b"s", b"g"),)
     assert isinstance(understand(data, "memory"), dict)
 
 
 def row(**changes: Any) -> dict[str, Any]:
     """The first region alone, with these fields as they should not be."""
-    names = ("index", "addr", "nbytes", "kind", "dev", "share")
+    names = ("index", "addr", "nbytes", "kind", "dev", "share", "gpu")
     return {"regions": [list((dict(zip(names, ROWS[0], strict=True)) | changes).values())]}
 
 
@@ -96,7 +96,8 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "high serial": (of(serial=(1 << 63) - 1), "a field"), "short row": (of(regions=[[0, 1, 2, "DRAM"]]), "a field"),
     "index": (of(**row(index=1 << 31)), "a field"), "empty": (of(**row(nbytes=0)), "a field"),
     "kind": (of(**row(kind="FILE")), "a field"), "device": (of(**row(dev=1 << 16)), "a field"),
-    "share": (of(**row(share=b"x" * 129)), "a field"), "address": (of(**row(addr=-1)), "a field"),
+    "share": (of(**row(share=b"x" * 129)), "a field"), "gpu": (of(**row(gpu=b"x" * 17)), "a field"),
+    "address": (of(**row(addr=-1)), "a field"),
     "many": (of(regions=[[at, at, 1, "DRAM", 0] for at in range(endpoint.MAX_REGIONS + 1)]), "too many"),
     "twice": (of(regions=[ROWS[0], ROWS[0]]), "a number twice"),
     "end": (of(**row(addr=(1 << 63) - 99, nbytes=100)), "ends above"),

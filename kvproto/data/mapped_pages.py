@@ -144,7 +144,8 @@ class MappedPages:
             return None
         engine, size = engine_pages(long, self.pool.gpu) if long else None, plan.decode.page_size
         numbers = self._numbered(pages) if end and size == 1 and pages <= MOST_SLOTS else None
-        return MappedPart(copy, tuple(sources), pages, size, maps, engine, left, self.most, numbers)
+        apart = self.transport.apart(peer)
+        return MappedPart(copy, tuple(sources), pages, size, maps, engine, left, self.most, numbers, apart)
 
     def _numbered(self, slots: int) -> torch.Tensor:
         if len(self._numbers) < WORD * slots:

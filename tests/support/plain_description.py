@@ -23,7 +23,7 @@ def summed(data: bytes) -> bytes:
 
 
 def describe(backend: str, instance: str, serial: int, regions: list[list[Any]], blob: bytes) -> bytes:
-    """Regions are arrays: index, addr, nbytes, kind, dev, share."""
+    """Regions are arrays: index, addr, nbytes, kind, dev, share, gpu."""
     said = {"backend": backend, "version": VERSION, "instance": instance, "serial": serial, "regions": regions}
     return summed(msgspec.msgpack.encode({**said, "blob": blob}))
 
@@ -47,7 +47,7 @@ def understand(data: bytes, backend: str) -> dict[str, Any] | str:
         return "another sum"
     if not _fits(said, said.get("regions")):
         return "a field"
-    regions = [(*region, b"")[:6] for region in said["regions"]]
+    regions = [_whole(region) for region in said["regions"]]
     if len(regions) > REGIONS or len({index for index, *_ in regions}) < len(regions):
         return "too many regions, or a number twice"
     if any(addr + nbytes > TOP for _, addr, nbytes, *_ in regions):
@@ -64,10 +64,18 @@ def _fits(said: dict[str, Any], regions: Any) -> bool:
 def _region(region: Any) -> bool:
     if type(region) is not list or len(region) < 5:
         return False
-    index, addr, nbytes, kind, dev, share = (*region, b"")[:6]
+    index, addr, nbytes, kind, dev, share, gpu = _whole(region)
     numbers = _number(index, 0, (1 << 31) - 1) and _number(addr, 0, TOP - 2) and _number(nbytes, 1, TOP - 2)
     rest = kind in {"DRAM", "VRAM"} and _number(dev, 0, (1 << 16) - 1)
-    return numbers and rest and type(share) is bytes and len(share) <= 128
+    return numbers and rest and _bytes(share, 128) and _bytes(gpu, 16)
+
+
+def _whole(region: list[Any]) -> tuple[Any, ...]:
+    return (*region, b"", b"")[:7]
+
+
+def _bytes(value: Any, most: int) -> bool:
+    return type(value) is bytes and len(value) <= most
 
 
 def _number(value: Any, least: int, most: int) -> bool:

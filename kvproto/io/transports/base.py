@@ -276,6 +276,9 @@ class Transport(Protocol):
         The addresses are valid as long as the same object is returned.
         """
 
+    def apart(self, peer: PeerId) -> bool | None:
+        """Whether all of the peer's mapped memory is on another device than ours; None: it is not known."""
+
     def unmapped(self, peer: PeerId) -> str:
         """Why memory of the peer is not here, though it may be of this host; empty: there is nothing to say."""
 

@@ -28,7 +28,7 @@ from .base import MemoryRegion, PeerId
 from .endpoint import RegionEntry
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-HOST, HANDLE, OFFSET = 36, 64, 8
+HOST, HANDLE, OFFSET, UUID = 36, 64, 8, 16
 #: the driver enables access between the two devices when it is first needed
 _LAZY = 1
 #: seconds that the end waits for what is being unmapped
@@ -87,6 +87,16 @@ def share(region: MemoryRegion) -> bytes:
     return this_host() + bytes(handle) + (region.addr - whole[0]).to_bytes(OFFSET, "little")
 
 
+def uuid_of(device: int) -> bytes:
+    """Return the UUID of a device, as this process counts them; empty: the driver does not tell."""
+    driver, place, uuid = cuda_driver(), ctypes.c_int(), (ctypes.c_ubyte * UUID)()
+    if driver is None or driver.cuDeviceGet(ctypes.byref(place), device):
+        return b""
+    # That of a part of a device (MIG) is its own, where the driver is new enough to tell.
+    ask = getattr(driver, "cuDeviceGetUuid_v2", None) or driver.cuDeviceGetUuid
+    return b"" if ask(ctypes.byref(uuid), place) else bytes(uuid)
+
+
 def _allocation(driver: Any, address: int) -> tuple[int, int] | None:
     base, size = ctypes.c_uint64(), ctypes.c_size_t()
     found = driver.cuMemGetAddressRange_v2(ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(address)) == 0
@@ -101,6 +111,8 @@ class DeviceMaps:
         #: by peer: by handle, where that allocation is here, and from which device it was opened
         self._opened: dict[PeerId, dict[bytes, int]] = {}
         self._device: dict[PeerId, int] = {}
+        #: by peer: whether its memory is on another device than the one that it was opened for; not known: left out
+        self._apart: dict[PeerId, bool] = {}
         self._closing: list[threading.Thread] = []
         self._why: dict[PeerId, str] = {}
 
@@ -109,8 +121,8 @@ class DeviceMaps:
 
         They replace all earlier regions of the peer.
         """
-        self._addresses.pop(peer, None)
-        self._why.pop(peer, None)
+        for kept in (self._addresses, self._why, self._apart):
+            kept.pop(peer, None)
         driver, found = cuda_driver(), dict[int, int]()
         whole = [each for each in regions if each.kind == "VRAM"]
         shared = [each for each in whole if len(each.share) == HOST + HANDLE + OFFSET]
@@ -131,10 +143,17 @@ class DeviceMaps:
                     self._why[peer] = f"region {each.index}: {why}"
         if found:
             self._addresses[peer] = found
+            ours, theirs = uuid_of(device), {each.gpu for each in shared if each.index in found}
+            if ours and all(theirs):
+                self._apart[peer] = ours not in theirs
 
     def of(self, peer: PeerId) -> Mapping[int, int] | None:
         """Return the addresses of the peer's mapped regions, by index; None: none is mapped."""
         return self._addresses.get(peer)
+
+    def apart(self, peer: PeerId) -> bool | None:
+        """Return whether all of the peer's mapped memory is on another device; None: it is not known."""
+        return self._apart.get(peer)
 
     def why_not(self, peer: PeerId) -> str:
         """Say why a region of the peer, on this host, is not mapped; empty: it is, or the host is another one."""
@@ -143,8 +162,8 @@ class DeviceMaps:
     def close(self, peer: PeerId) -> None:
         """Let go of all that is mapped of this peer, in a while; nothing may be storing there."""
         driver, opened = cuda_driver(), self._opened.pop(peer, {})
-        self._addresses.pop(peer, None)
-        self._why.pop(peer, None)
+        for kept in (self._addresses, self._why, self._apart):
+            kept.pop(peer, None)
         device = self._device.pop(peer, 0)
         if opened:
             self._closing = [each for each in self._closing if each.is_alive()]

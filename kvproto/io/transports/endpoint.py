@@ -41,6 +41,8 @@ class RegionEntry(msgspec.Struct, frozen=True, array_like=True):
     dev: Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)]
     #: what another process of the same host maps it with; empty, or left out: it cannot
     share: Annotated[bytes, msgspec.Meta(max_length=128)] = b""
+    #: the UUID of the device, by which another process of the host knows it; empty, or left out: unknown
+    gpu: Annotated[bytes, msgspec.Meta(max_length=16)] = b""
 
 
 class Header(msgspec.Struct, frozen=True):

@@ -57,7 +57,7 @@ from .base import (
     TransportError,
     UsageError,
 )
-from .device_maps import DeviceMaps, share
+from .device_maps import DeviceMaps, share, uuid_of
 from .endpoint import InstanceDescription
 from .links import InFlightWrite, TransportLink
 from .nixl_load import load
@@ -161,7 +161,7 @@ class NixlTransport(WriteRecords[_NixlWrite]):
             if self._twins is not None:
                 self._twins.attach(region)
             if self._maps is not None and (shared := share(region) or host_memory.share(region)):
-                self._shares[region.index] = shared
+                self._shares[region.index] = shared, uuid_of(region.dev) if region.kind == "VRAM" else b""
         except BaseException as error:
             left = run_all(self._back(region))
             if isinstance(error, self._errors):
@@ -217,6 +217,9 @@ class NixlTransport(WriteRecords[_NixlWrite]):
 
     def maps(self, peer: PeerId) -> Mapping[int, int] | None:
         return self._maps.of(peer) if self._maps is not None else None
+
+    def apart(self, peer: PeerId) -> bool | None:
+        return self._maps.apart(peer) if self._maps is not None else None
 
     def unmapped(self, peer: PeerId) -> str:
         return self._maps.why_not(peer) if self._maps is not None else ""

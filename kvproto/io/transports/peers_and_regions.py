@@ -38,7 +38,7 @@ class PeersAndRegions(ABC):
         self._table = RegionTable(caps.kinds)
         self._links = TransportLinks(instance)
         #: by region, what a peer on this host may map it with
-        self._shares: dict[int, bytes] = {}
+        self._shares: dict[int, tuple[bytes, bytes]] = {}
 
     # -- owner and regions
 
@@ -107,6 +107,9 @@ class PeersAndRegions(ABC):
         return region
 
     def maps(self, peer: PeerId) -> Mapping[int, int] | None:  # noqa: ARG002
+        return None
+
+    def apart(self, peer: PeerId) -> bool | None:  # noqa: ARG002
         return None
 
     def unmapped(self, peer: PeerId) -> str:  # noqa: ARG002

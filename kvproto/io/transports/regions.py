@@ -84,11 +84,11 @@ class RegionTable:
     def regions(self) -> tuple[MemoryRegion, ...]:
         return tuple(self._regions.values())
 
-    def entries(self, shares: Mapping[int, bytes]) -> tuple[RegionEntry, ...]:
-        """As peers are told of them; `shares`: by index, what they map them with."""
+    def entries(self, shares: Mapping[int, tuple[bytes, bytes]]) -> tuple[RegionEntry, ...]:
+        """As peers are told of them; `shares`: by index, what they map them with, and the UUID of the device."""
         # From here on peers may know these indices, so none of them is used for another region.
         regions, self._untold = tuple(self._regions.values()), self._next
-        return tuple(RegionEntry(r.index, r.addr, r.nbytes, r.kind, r.dev, shares.get(r.index, b"")) for r in regions)
+        return tuple(RegionEntry(r.index, r.addr, r.nbytes, r.kind, r.dev, *shares.get(r.index, ())) for r in regions)
 
 
 def remote_table(peer: PeerId, entries: Sequence[RegionEntry]) -> dict[int, RemoteRegion]:
