@@ -17,8 +17,6 @@ from examples.engine_runs.fleet_build import FleetBuild
 from examples.engine_runs.fleet_router import FleetRouter
 from examples.engine_runs.fleet_server import Server
 
-#: the first instance's port
-FIRST = 8100
 #: a link of a decode instance's log that is up: at which wire version, and whether the builds differ
 UP = re.compile(r"link \d+ to rank \d+ of group \d+ is up; it works at wire version (\d+)(, and the builds differ)?")
 #: the same of one whose other end has said goodbye, or has not
@@ -28,12 +26,14 @@ CLOSED, LOST = re.compile(r"link \d+ to rank \d+ of group \d+ is closed"), re.co
 class Fleet:
     """Two prefill and two decode instances, one more of either side, and the routers."""
 
+    #: the first instance's port: fleets of both engines, and a guide's instances, may run at the same time
+    first: ClassVar[int]
     server: ClassVar[type[Server]]
     router: ClassVar[type[FleetRouter]]
 
     def __init__(self, model: Path, out: Path, say: Callable[..., None], routers: int = 1) -> None:
         self.out, self.say, names = out, say, ("P1", "D1", "P2", "D2", "P3", "D3")
-        made = [self.server(name, FIRST + at, model, out, say) for at, name in enumerate(names)]
+        made = [self.server(name, self.first + at, model, out, say) for at, name in enumerate(names)]
         #: those that serve, and one of either side that does not
         self.servers, self.spares = made[:4], made[4:]
         self.routers = [self.router(at, self.servers, out, say) for at in range(routers)]

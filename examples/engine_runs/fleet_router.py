@@ -22,22 +22,23 @@ import aiohttp
 from examples.engine_runs.fleet_build import FleetBuild
 from examples.engine_runs.fleet_server import START_S, Server
 
-#: the first router's port, and from one router's ports to the next one's
-ROUTER, STEP = 8000, 10
+#: from one router's ports to the next one's
+STEP = 10
 
 
 class FleetRouter:
     """The `at`-th router of a fleet."""
 
-    #: the first router's ports of administration and of metrics, and its counter of requests that were sent to another
-    #: instance
+    #: the first router's ports, of administration and of metrics, too, and its counter of requests that were sent to
+    #: another instance
+    port: ClassVar[int]
     admin_port: ClassVar[int]
     metrics_port: ClassVar[int]
     retried: ClassVar[re.Pattern[str]]
 
     def __init__(self, at: int, servers: Sequence[Server], out: Path, say: Callable[..., None]) -> None:
         self.servers, self.say, self.log = servers, say, out / f"router.{at}.log"
-        self.ports = tuple(port + STEP * at for port in (ROUTER, self.admin_port, self.metrics_port))
+        self.ports = tuple(port + STEP * at for port in (self.port, self.admin_port, self.metrics_port))
         self.url, self.admin, metrics = (f"http://127.0.0.1:{port}" for port in self.ports)
         self.metrics = f"{metrics}/metrics"
         self.process: subprocess.Popen[bytes] | None = None

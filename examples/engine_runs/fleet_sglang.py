@@ -20,7 +20,7 @@ import aiohttp
 
 from examples.engine_runs.fleet import Fleet
 from examples.engine_runs.fleet_build import FleetBuild
-from examples.engine_runs.fleet_router import ROUTER, FleetRouter
+from examples.engine_runs.fleet_router import FleetRouter
 from examples.engine_runs.fleet_server import Server
 from examples.engine_runs.guide import GUIDES, OURS
 
@@ -66,7 +66,7 @@ class SglangServer(Server):
 class SglangRouter(FleetRouter):
     """SGLang's own router."""
 
-    admin_port, metrics_port = ROUTER, 8002
+    port, admin_port, metrics_port = 8060, 8060, 8062
     retried = re.compile(r"^smg_worker_retries_total\{.*prefill.*\} (\S+)$", re.MULTILINE)
 
     def command(self) -> list[str]:
@@ -119,4 +119,4 @@ class SglangRouter(FleetRouter):
 class FleetSglang(Fleet):
     """Instances of SGLang."""
 
-    server, router = SglangServer, SglangRouter
+    first, server, router = 8400, SglangServer, SglangRouter

@@ -63,7 +63,7 @@ class VllmServer(Server):
 class VllmRouter(FleetRouter):
     """kvproto's own router."""
 
-    admin_port, metrics_port = 8001, 8000
+    port, admin_port, metrics_port = 8020, 8021, 8020
     retried = re.compile(r"^kvproto_router_retries_total\{.*\} (\S+)$", re.MULTILINE)
 
     def command(self) -> list[str]:
@@ -94,4 +94,4 @@ class VllmRouter(FleetRouter):
 class FleetVllm(Fleet):
     """Instances of vLLM."""
 
-    server, router = VllmServer, VllmRouter
+    first, server, router = 8300, VllmServer, VllmRouter
