@@ -19,8 +19,8 @@ from examples.engine_runs.hosts import LEAST
 from examples.engine_runs.table import placed, read, told
 from examples.sglang import on_gpus, pack
 from examples.sglang.messages import Answer, Request, Start
-from examples.sglang.pair import Pair, Place, dtype_of, environment_of
-from examples.sglang.run import Table, backends_of
+from examples.sglang.pair import PAGES, Pair, Place, dtype_of, environment_of
+from examples.sglang.run import Table, backends_of, pages_of
 from examples.sglang.scenarios import digests
 from examples.sglang.whole import Sure, Whole
 from examples.vllm.compiling import ORDER, Compiler
@@ -414,8 +414,10 @@ def test_posts_are_told_for_each_prompt_by_the_names_of_either_engine_and_carrie
 
 
 def test_sglang_s_own_staging_stands_beside_the_pairs_that_it_stages() -> None:
-    assert backends_of("1:2", []) == ["kvproto", "plain", "staging"] and backends_of("mla 1:2", []) == ["kvproto"]
+    assert backends_of("1:2", []) == ["kvproto", "plain", "staging"] and backends_of("2:2", []) == ["kvproto"]
+    assert backends_of("mla 1:2", []) == ["kvproto", "mooncake"] and backends_of("1:2", ["plain"]) == ["plain"]
     assert backends_of("mla 1:2", ["mooncake"]) == ["mooncake"]
+    assert pages_of("2 stages:2 pages 16-32") == ("2 stages:2", (16, 32)) and pages_of("mla 1:2") == ("mla 1:2", PAGES)
 
 
 def test_pairs_play_in_the_order_in_which_they_are_asked_for() -> None:

@@ -34,6 +34,8 @@ BACKENDS: dict[str, tuple[str, bool, dict[str, str]]] = {
     "kvproto": ("kvproto", True, {}), "plain": ("kvproto", False, {}),
     "staging": ("mooncake", False, STAGING), "mooncake": ("mooncake", False, {}), "nixl": ("nixl", False, {}),
 }  # fmt: skip
+#: tokens a page at prefill and at decode, where a pair does not say it
+PAGES = 16, 16
 #: of a hybrid model on a CPU: its kernels, and a state in the model's own type, so that tokens are those of the model
 HYBRID = {"SGLANG_USE_CPU_ENGINE": "1"}
 #: where drafts are accepted by Triton's kernels, which on a CPU are interpreted
@@ -92,7 +94,7 @@ class Pair:
         sized = pair.removeprefix(f"{word} " if word in (*MODELS, APART) else "").split(":")
         if word == APART:
             self.hosts = Hosts(folder).__enter__()
-        self.label = pair if pages == (16, 16) else f"{pair} pages {pages[0]}-{pages[1]}"
+        self.label = pair if pages == PAGES else f"{pair} pages {pages[0]}-{pages[1]}"
         self.pair, self.backend, self.folder, self.keep, self.place = pair, backend, folder, keep, place
         self.rows: list[dict[str, Any]] = []
         self.room, self.noise = random.Random(f"{pair} {backend}").randrange(1, 800_000), random.Random()

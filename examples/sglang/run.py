@@ -8,6 +8,7 @@
     python -m examples.sglang.run --pairs "mla 1:2"   # DeepSeek-V3, whose latents every rank has
     python -m examples.sglang.run --pairs "hybrid 1:2" "mamba2 2:1"   # Qwen3.5 and Falcon-H1, with recurrent state
     python -m examples.sglang.run --pairs "eagle 2:1"                 # a Llama with an EAGLE head that drafts
+    python -m examples.sglang.run --pairs "1:2 pages 16-32"           # tokens a page at prefill and at decode
     python -m examples.sglang.run --pairs "hosts 1:2"                 # on two hosts with a cable between them: as root
     python -m examples.sglang.run --pairs "mla 1:2" --backends kvproto mooncake   # SGLang's own does not stage it
     python -m examples.sglang.run --device cuda --gpus 2 --scale 8 ...   # on GPUs, as examples.sglang.on_gpus does
@@ -37,7 +38,7 @@ from pathlib import Path
 from typing import Any
 
 from examples.sglang import model
-from examples.sglang.pair import BACKENDS, Place, dtype_of, judge_of, kind_of
+from examples.sglang.pair import BACKENDS, PAGES, Place, dtype_of, judge_of, kind_of
 from examples.sglang.scenarios import COMPARED, ENDED_EARLY, SCENARIOS, TIMED, Run
 from examples.sglang.whole import Whole
 
@@ -83,9 +84,11 @@ HEAD = (
 PAIRS = ["1:2", "2:1", "2:1x2", "1x2:2", "4:1x4", "mla 1:2", "mla 2:1", "mla 2 stages:1", "eagle 1:1", "eagle 2:1",
          "eagle 1:2", "hybrid 1:2", "hybrid 2:1", "hybrid 2:2", "hybrid 2:1x2", "mamba2 1:2", "mamba2 2:1",
          "mamba2 2:2", "windows 1:2", "windows 2:1", "windows 2:2", "2 stages:1", "2 stages:2",
-         "hosts 1:2"]  # fmt: skip
+         "1:2 pages 1-1", "1:2 pages 16-32", "hosts 1:2"]  # fmt: skip
 #: those that SGLang stages, too: its own staging stands beside kvproto's
 COMPARED_PAIRS = "1:2", "2:1", "hosts 1:2"
+#: those of which its Mooncake carries the pages and states one by one
+PAGED_PAIRS = "2:1x2", "mla 1:2", "mla 2:1", "eagle 1:2", "hybrid 1:2", "mamba2 1:2", "windows 1:2"
 #: by backend: scenarios; those of SGLang's own are all alike
 PLAYED = {"kvproto": SCENARIOS, "plain": TIMED}
 #: what has a column of its own, and how much is shown of a sentence
@@ -131,7 +134,16 @@ def _short(value: Any) -> str:
 
 def backends_of(pair: str, asked: list[str]) -> list[str]:
     """Return the backends that carry this pair's KV; `asked`: empty means those of which there are rows."""
-    return asked or (["kvproto", "plain", "staging"] if pair in COMPARED_PAIRS else ["kvproto"])
+    if pair in COMPARED_PAIRS:
+        return asked or ["kvproto", "plain", "staging"]
+    return asked or ["kvproto", *["mooncake"] * (pair in PAGED_PAIRS)]
+
+
+def pages_of(pair: str) -> tuple[str, tuple[int, int]]:
+    """Return the pair without its pages, and tokens a page at prefill, at decode."""
+    name, _, sizes = pair.partition(" pages ")
+    prefill, decode = map(int, sizes.split("-")) if sizes else PAGES
+    return name, (prefill, decode)
 
 
 def _made(asked: argparse.Namespace, top: Path, table: Table, stack: ExitStack) -> Iterator[Run]:
@@ -149,7 +161,8 @@ def _made(asked: argparse.Namespace, top: Path, table: Table, stack: ExitStack) 
         for backend in backends_of(pair, asked.backends) if pair in asked.pairs else ["kvproto"]:
             folder = top / f"{pair.replace(':', '-').replace(' ', '-')}-{backend}-{time.time_ns()}"
             folder.mkdir(parents=True)
-            run = Run(pair, backend, folder, tuple(asked.pages), table.keep, place, judges.get(kind))
+            name, pages = pages_of(pair)
+            run = Run(name, backend, folder, pages, table.keep, place, judges.get(kind))
             stack.callback(run.close)
             yield run
 
@@ -161,7 +174,6 @@ def main() -> int:
     parser.add_argument("--ours", nargs="*", default=[], help="pairs of which kvproto alone carries the KV")
     parser.add_argument("--backends", nargs="+", default=[], choices=list(BACKENDS), help="default: by pair")
     parser.add_argument("--rounds", type=int, default=1, help="of the prompts that are asked one after another")
-    parser.add_argument("--pages", nargs=2, type=int, default=[16, 16], help="tokens a page at prefill, at decode")
     parser.add_argument("--scenarios", nargs="+", default=list(SCENARIOS), choices=SCENARIOS)
     parser.add_argument("--table", type=Path, help="where the rows go, as JSON; beside it they are written as a page")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
