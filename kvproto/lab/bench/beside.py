@@ -59,7 +59,7 @@ class Beside(BenchProcesses):
         tokens, names = size * MIB // self.shape.token_bytes, list(range(1, ROOMS + 1))
         self.members.tell("PD", "fill", names, tokens, False)
         self.members.tell("PD", "open_next")
-        right = self._checked(names, 0, tokens)
+        right = self.checked(names, 0, tokens)
         turn, bulk = 1, statistics.median(self._moved("bulk", [(0, 0)], ROOMS * tokens, 0)[0] for _ in range(3))
         alone = statistics.median(self._moved(way, [(n, turn + k) for n in names], tokens, 0)[0] for k in range(3))
         turn += 3
@@ -91,7 +91,7 @@ class Beside(BenchProcesses):
             })  # fmt: skip
         self.members.tell("D", "mark")
         if way == "bulk":
-            self._transfer(names, turn, tokens)
+            self.transfer(names, turn, tokens)
         else:
             self._turn(way, names, turn, tokens, "P", long)
         right &= all(self.members.tell("D", "right", names, tokens).values())

@@ -56,7 +56,7 @@ def measured(fleet: BenchProcesses, way: str, tokens: int, groups: int, repeats:
     for turn in range(last + 1):
         if turn in (0, last):
             members.tell("PD", "remark")
-        bulks.append(fleet._bulk(tokens))  # noqa: SLF001  # the same measure as the pipeline's
+        bulks.append(fleet.bulk_write(tokens))
         floors.append(fleet._bare(tokens // groups))  # noqa: SLF001  # as above
         members.tell("PD", "open_in_groups", (1, turn), tokens, groups)
         told = members.tell("PD", "go_by_layer", (1, turn), tokens, groups, time.perf_counter() + LEAD_S)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
@@ -58,13 +58,18 @@ class BenchProcesses:
     def __exit__(self, *_: object) -> None:
         self.members.tell("PD", "end")
 
-    def run(self, case: Case) -> dict[str, Any]:
+    def begin(self, case: Case) -> tuple[EndpointForm, list[int], int]:
+        """Make and connect the endpoints of a row; return their form, the rooms, and the tokens of each."""
         form = self._form(case)
         made = self.members.tell("PD", "make", form)
         self.members.tell("D", "connect", [address for (side, _), address in made.items() if side == "P"])
         tokens = case.size * MIB // self.shape.token_bytes
         names = list(range(1, case.rooms + 1))
         self.members.tell("PD", "fill", names, tokens, case.fresh)
+        return form, names, tokens
+
+    def run(self, case: Case) -> dict[str, Any]:
+        form, names, tokens = self.begin(case)
         bulk_tokens = self._bulk_tokens(case, form)
         alone = case.rooms == 1 and case.staging == "device"
         bare = case.beside and alone and bulk_tokens == tokens and case.route != "pages"
@@ -74,22 +79,22 @@ class BenchProcesses:
         indexed: list[float] = []
         logs: list[dict[str, Any]] = []
         warm, turn = (1 if case.what == "slice" or case.route == "pages" else 3), 0
-        right = self._checked(names, turn, tokens)
+        right = self.checked(names, turn, tokens)
         there = self._mapped(names[0])
         until = time.perf_counter() + case.seconds
         while len(times) < case.repeats and (len(times) < LEAST or time.perf_counter() < until):
             turn += 1
             if bulk_tokens:
-                bulks.append(self._bulk(bulk_tokens))
+                bulks.append(self.bulk_write(bulk_tokens))
             if bare:
                 bares.append(self._bare(tokens, there))
             if case.by_index:
                 indexed.append(self._by_index(names[0]))
-            seconds, log = self._transfer(names, turn, tokens)
+            seconds, log = self.transfer(names, turn, tokens)
             if turn >= warm:
                 times.append(seconds)
                 logs.append(log)
-        right &= self._checked(names, turn + 1, tokens)
+        right &= self.checked(names, turn + 1, tokens)
         if bulks:
             bulks = [seconds * case.rooms * tokens / bulk_tokens for seconds in bulks[-len(times) :]]
             self.bulk[case.size] = statistics.median(bulks) / case.rooms
@@ -105,7 +110,7 @@ class BenchProcesses:
             "best_gbs": 1e-9 * nbytes / min(times), "all_ms": [round(1e3 * t, 4) for t in times],
             "all_bulk_ms": [round(1e3 * t, 4) for t in bulks],
             "pieces": stats["P", 0]["pieces"] // (turn + 2), "phases": phases(logs),
-            "went": "staged" if stats["P", 0]["writes"] else "mapped" if stats["P", 0]["mapped"] else "pages",
+            "went": went(stats["P", 0]),
             **({"bulk_ms": 1e3 * bulk, "bulk_gbs": 1e-9 * nbytes / case.rooms / bulk,
                 "ratio": case.rooms * bulk / statistics.median(times)} if bulk else {}),
             **({"indexed_ms": 1e3 * by_index, "of_indexed": by_index / statistics.median(times)} if indexed else {}),
@@ -113,10 +118,10 @@ class BenchProcesses:
             **({"floor_ratio": bulk / statistics.median(bares[-len(times) :])} if bares and bulk else {}),
         }  # fmt: skip
 
-    def _checked(self, names: Sequence[int], gen: int, tokens: int) -> bool:
+    def checked(self, names: Sequence[int], gen: int, tokens: int) -> bool:
         """Whether a transfer into a marked pool brings every byte, and none elsewhere."""
         self.members.tell("D", "mark")
-        self._transfer(names, gen, tokens)
+        self.transfer(names, gen, tokens)
         return all(self.members.tell("D", "right", names, tokens).values())
 
     def _bulk_tokens(self, case: Case, form: EndpointForm) -> int:
@@ -148,7 +153,8 @@ class BenchProcesses:
             case.staging, case.max_descs, case.maps, case.packed,  # type: ignore[arg-type]
         )  # fmt: skip
 
-    def _transfer(self, names: Sequence[int], gen: int, tokens: int) -> tuple[float, dict[str, Any]]:
+    def transfer(self, names: Sequence[int], gen: int, tokens: int) -> tuple[float, dict[str, Any]]:
+        """Move these rooms once; return the seconds, and when what happened."""
         rooms = [(name, gen) for name in names]
         self.members.tell("PD", "open", rooms, tokens)
         told = self.members.tell("PD", "go", rooms, tokens, time.perf_counter() + LEAD_S)
@@ -173,9 +179,15 @@ class BenchProcesses:
         told = self.members.tell("P", "by_index", name, time.perf_counter() + LEAD_S, there).values()
         return float(max(end for _, end in told) - min(begin for begin, _ in told))
 
-    def _bulk(self, tokens: int) -> float:
+    def bulk_write(self, tokens: int) -> float:
+        """Return the seconds of a bulk write by hand of so many tokens."""
         told = self.members.tell("P", "bulk", tokens, time.perf_counter() + LEAD_S).values()
         return float(max(end for _, end in told) - min(begin for begin, _ in told))
+
+
+def went(stats: Mapping[str, int]) -> str:
+    """Return the route that a prefill rank's parts took, by its counts."""
+    return "staged" if stats["writes"] else "mapped" if stats["mapped"] else "pages"
 
 
 def phases(logs: Sequence[dict[str, Any]]) -> dict[str, float]:

@@ -75,6 +75,8 @@ class PipelineRank:
         self.log: list[Moment] = []
         self.source: Any = None
         self._lists: IndexedPages | None = None
+        #: by name: endpoints that are set aside, each with its form, its log, and the source of its bulk writes
+        self._aside: dict[str, tuple[Any, EndpointForm, list[Moment], Any]] = {}
         self._of: tuple[Layout, bool] | None = None
         self._filled: tuple[Any, ...] = ()
         if self.device.type == "cuda":
@@ -83,8 +85,8 @@ class PipelineRank:
     # --------------------------------------------------------------------------------------------- making
     def make(self, form: EndpointForm) -> str:
         """A new endpoint; returns a prefill rank's address."""
-        self.end()
-        self.form = form
+        self._end_one()
+        self.form, self.log = form, []
         layout = form.prefill if self.side == "P" else form.decode
         wanted = layout, form.packed
         if self.pool is None or self._of != wanted or self.pool.pages * self.pool.page_size < form.pages * 16:
@@ -115,11 +117,32 @@ class PipelineRank:
         self._until(self.endpoint.ready)
 
     def idle(self) -> None:
-        if self.endpoint is not None:
-            self.endpoint.poll()
+        for endpoint in (self.endpoint, *(each for each, *_ in self._aside.values())):
+            if endpoint is not None:
+                endpoint.poll()
         give_way()
 
+    def set_aside(self, name: str) -> None:
+        """Put the endpoint aside under this name: another may be made beside it, over the same pool."""
+        self._aside[name] = self.endpoint, self.form, self.log, self.source
+        self.endpoint = self.source = self._lists = None
+
+    def take_up(self, name: str) -> None:
+        """Go on with the endpoint of this name."""
+        self.endpoint, self.form, self.log, self.source = self._aside.pop(name)
+        self._lists = None
+
     def end(self) -> None:
+        self.drop()
+
+    def drop(self) -> None:
+        """End the endpoint, and those that are set aside."""
+        self._end_one()
+        for name in list(self._aside):
+            self.take_up(name)
+            self._end_one()
+
+    def _end_one(self) -> None:
         if self.endpoint is not None:
             self.endpoint.close()
             self.endpoint = self.source = self._lists = None
