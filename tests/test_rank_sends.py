@@ -84,17 +84,18 @@ def test_what_will_be_gathered_is_foreseen_of_the_oldest_rooms_into_the_slots_th
     assert rank.expected_gathers() == [replace(one, slot=1)]
 
 
-def test_what_will_be_stored_into_mapped_pages_is_foreseen_but_for_what_is_made(
+def test_what_will_be_written_into_pages_is_foreseen_but_for_what_is_made(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rank = with_room()
     mapped, other = Target(2), Target(3)
     rank.peers = {2: LinkPeer(1, 1, mapped=True), 3: LinkPeer(1, 2)}
     waits = replace(WAITS_PAGES, pages=b"page", to=mapped)
-    rank.sends[11] = {key(0, 0): replace(WAITS, to=mapped), key(1, 1): waits, key(2, 2): replace(WAITS_PAGES, to=other)}
-    rank.sends[ROOM] = {key(5, 1): waits, key(4, 0): replace(WAITS_PAGES, to=Target(9)), key(4, 1): waits}
+    rank.sends[11] = {key(0, 0): replace(WAITS, to=mapped), key(1, 1): waits}
+    rank.sends[ROOM] = {key(5, 1): waits, key(4, 0): replace(WAITS, to=other), key(4, 1): replace(waits, to=other)}
     one, two, three = (
-        do.PreparePages(room, chunk, 1, mapped, b"page") for room, chunk in ((11, 1), (ROOM, 5), (ROOM, 4))
+        do.PreparePages(room, chunk, 1, to, b"page")
+        for room, chunk, to in ((11, 1, mapped), (ROOM, 5, mapped), (ROOM, 4, other))
     )
     assert rank.expected_stores((), 3) == [one, two, three] and rank.expected_stores((), 2) == [one, two]
     assert rank.expected_stores({(11, 1, 1)}, 3) == [two, three]

@@ -64,6 +64,7 @@ BOUNDS: dict[str, tuple[int, int, str]] = {
     "data.prefill_data.READY": (64, 256, "stores of one forward's batch; as many launches are kept as there may be"),
     "data.prefill_data.WHOLE": (100, 100, "per cent"),
     "data.prepared_launches.KEPT": (64, 4096, "slots and regions; each holds arguments on the host"),
+    "data.prepared_pages.PIECES": (1024, 131072, "each takes some 200 bytes of the library, and 60 ns to make"),
     "data.room_entry.FEW": (8, 256, "an array's operations cost as much as so many numbers"),
     "data.room_entry.MARKS": (16, 1024, "forwards of a room that may be under way; each holds an event"),
     "data.staged_writes.SMALL": (1 << 14, 1 << 21, "bytes that take the wire no longer than a post takes"),

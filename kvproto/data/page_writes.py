@@ -14,7 +14,7 @@ Where page sizes differ, each chunk is laid out anew (`kvproto.layout.byte_runs_
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -84,6 +84,8 @@ class PageWrites:
         """`regions` and `ours`: the pool as the transport has it."""
         self.transport, self.regions, self.ours = transport, regions, ours
         self._forms: dict[int, dict[tuple[Plan, Share], PartForm]] = {}
+        #: called with a link of which nothing is kept any more
+        self.left: Callable[[int], None] = lambda _link: None
         caps = transport.caps
         self.most = min(BATCH, caps.max_descs, caps.max_inflight_descs)
 
@@ -115,10 +117,7 @@ class PageWrites:
             TransportError: the peer is not connected, or its regions are not those of its pages.
 
         """
-        forms = self._forms.setdefault(link, {})
-        form = forms.get((plan, part))  # a cache at the end may have a share that looks like another's
-        if form is None:
-            form = forms[plan, part] = self._form(peer, plan, part, ours or self.ours, theirs)
+        form = self._form_of(link, peer, plan, part, ours or self.ours, theirs)
         size, begin = plan.decode.page_size, cut.first // plan.decode.page_size
         if form.lists is None:
             table = np.concatenate([np.zeros(begin, np.int64), peer_pages])
@@ -130,6 +129,11 @@ class PageWrites:
         for page, low, high in _edges(cut, size):
             made += self._laid_out(peer, form.cut(low, high, int(pages[page]), int(peer_pages[page - begin])))
         return made
+
+    def pieces(self, link: int, peer: PeerId, plan: Plan, part: Share, theirs: Placement | None) -> int:
+        """Count the pieces of a page of this part; 0: its pages do not go by number.  Raises as `batches`."""
+        lists = self._form_of(link, peer, plan, part, self.ours, theirs).lists
+        return len(lists.pieces) if lists is not None else 0
 
     def end_batches(
         self, link: int, peer: PeerId, ends: Sequence[EndShare], pool: Pool, entry: RoomEntry, peer_pages: bytes
@@ -146,9 +150,19 @@ class PageWrites:
 
     def forget(self, link: int) -> None:
         """Drop what is kept for the link: it is gone, or its peer's rows may lie elsewhere."""
+        self.left(link)
         for form in self._forms.pop(link, {}).values():
             if form.lists is not None:
                 self.transport.drop_lists(form.lists)
+
+    def _form_of(
+        self, link: int, peer: PeerId, plan: Plan, part: Share, ours: Placement, theirs: Placement | None
+    ) -> PartForm:  # fmt: skip
+        forms = self._forms.setdefault(link, {})
+        form = forms.get((plan, part))  # a cache at the end may have a share that looks like another's
+        if form is None:
+            form = forms[plan, part] = self._form(peer, plan, part, ours, theirs)
+        return form
 
     def _form(
         self, peer: PeerId, plan: Plan, part: Share, ours: Placement, theirs: Placement | None
@@ -184,6 +198,14 @@ class PageWrites:
             [WritePart(self.regions[ours], self.transport.remote(peer, its), descs) for ours, its, descs in batch]
             for batch in batches(columns, self.most)
         )
+
+
+def batch_size(batch: PageBatch) -> tuple[int, int]:
+    """Return the pieces and the bytes of a batch."""
+    if isinstance(batch, PagesBatch):
+        return batch.pieces, batch.nbytes
+    nbytes = sum(int(part.descs[0, 2] if len(part.descs) == 1 else part.descs[:, 2].sum()) for part in batch)
+    return sum(len(part.descs) for part in batch), nbytes
 
 
 def page_ids(pages: bytes) -> HostPages:

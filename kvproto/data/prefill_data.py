@@ -22,6 +22,7 @@ from kvproto.data.page_writes import PageBatch, PageWrites, page_ids
 from kvproto.data.pool_memory import PoolMemory, away, costs_profile, open_memory, steps_back, taken_memory
 from kvproto.data.prefill_wires import PrefillWires
 from kvproto.data.prepared_launches import PreparedLaunches, ReadyLaunch
+from kvproto.data.prepared_pages import PreparedBatch, PreparedPages
 from kvproto.data.room_entry import NO_TABLE, RoomEntry
 from kvproto.data.staged_writes import NOT_CONNECTED, PreparedWrites
 from kvproto.data.staging_buffers import Kind, Staging
@@ -39,7 +40,7 @@ from kvproto.rank.prefill import PrefillRank
 
 #: percent of the multiprocessors
 WHOLE = 100
-#: stores into mapped pages that are made ready beforehand: some for each room of a forward's batch
+#: writes into pages that are made ready beforehand: some for each room of a forward's batch
 READY = 128
 
 
@@ -74,6 +75,8 @@ class PrefillData(PrefillWires):
         self.regions, rank.placement = [*self.memory.regions], self.memory.told
         self.staging.lifted = transport.lifts(self.regions[0])
         self.page_writes = PageWrites(transport, self.regions, self.memory.placement)
+        self.prepared_pages = PreparedPages(transport, rank.layout.page_size)
+        self.page_writes.left = self.prepared_pages.leave
         self.prepared_writes = PreparedWrites(
             (rank.group, rank.index), transport, self.regions[0], self.slot_bytes, self.link_peer
         )
@@ -146,7 +149,7 @@ class PrefillData(PrefillWires):
         self.transport.close()
 
     def _prepare_next(self) -> bool:
-        """While idle, prepare the next gather, or the next store into known pages; one in each pass."""
+        """While idle, prepare the next gather, or the next write into known pages; one in each pass."""
         heard = self.loop.heard
         known = self.rank.windows + heard[PagesRsp]
         if not (self._expected or known != self._known) or self.gathers or self.writes:
@@ -156,13 +159,17 @@ class PrefillData(PrefillWires):
             if self.streams.stream is not None:
                 self._expected.extend(self.rank.expected_gathers())
             if heard[PagesRsp]:
-                made = {(each.room, each.chunk, each.peer) for each in self.stores.kept}
+                made = {(each.room, each.chunk, each.peer) for each in self.stores.kept} | self.prepared_pages.keys
                 self._expected.extend(self.rank.expected_stores(made, READY))
         if not self._expected:
             return False
         soon = self._expected.popleft()
         if isinstance(soon, do.PreparePages):
-            self.stores.ready(soon, self.entries.get(soon.room), self._mapped(soon))
+            entry, mapped = self.entries.get(soon.room), self._mapped(soon)
+            if mapped is None and entry is not None and entry.cause is None:
+                self._ready_pages(soon, entry)
+            else:
+                self.stores.ready(soon, entry, mapped)
         else:
             self.gathers.ready(soon)
         return True
@@ -242,7 +249,32 @@ class PrefillData(PrefillWires):
         assert plan is not None
         return far_pages(effect.pages, effect.to.cut, plan.decode.page_size)
 
-    def _batches(self, effect: do.PreparePages, peer: PeerId) -> deque[PageBatch]:
+    def _ready_pages(self, effect: do.PreparePages, entry: RoomEntry) -> None:
+        """Prepare writes that the transport will carry, if the room's own pages are known and go by number."""
+        link, to = effect.to.link, self.rank.peers.get(effect.to.link)
+        peer, cut, size = self.link_peer.get(link), effect.to.cut, self.rank.layout.page_size
+        if peer is None or to is None or to.plan is None or entry.given * size < cut.end:
+            return
+        plan, shares = to.plan, [block.share for block in effect.to.part.blocks(cut) if not block.at_end]
+        try:
+            pieces = [self.page_writes.pieces(link, peer, plan, share, to.placement) for share in shares]
+            if all(pieces) and sum(pieces) * (cut.tokens // size) <= self.prepared_pages.left:
+                made, direct = self._made(effect, peer)
+                self.prepared_pages.keep(effect, entry, peer, made, direct=direct)
+        except Exception:  # noqa: BLE001  # whatever it is, the write raises it again and reports it
+            return
+
+    def _batches(self, effect: do.PreparePages, peer: PeerId) -> deque[PageBatch] | deque[PreparedBatch]:
+        """Return the batches that the transport carries, prepared or made now."""
+        entry = self.entries[effect.room]
+        kept = self.prepared_pages.take(effect, entry) if self.prepared_pages else None
+        made: deque[PageBatch] | deque[PreparedBatch]
+        made, direct = (kept.batches, kept.direct) if kept is not None else self._made(effect, peer)
+        self._counts["direct" if direct else "pages"] += 1
+        return made
+
+    def _made(self, effect: do.PreparePages, peer: PeerId) -> tuple[deque[PageBatch], bool]:
+        """Return the batches, and whether K and V of a page go as they lie (`Plan.direct`)."""
         link, to = effect.to.link, self.rank.peers[effect.to.link]
         plan, target, entry, ours = to.plan, to.placement, self.entries[effect.room], self.memory.placement
         assert plan is not None
@@ -259,8 +291,7 @@ class PrefillData(PrefillWires):
             else:
                 direct, pages, only = plan.direct(part, ours, target), page_ids(theirs), cut.only(at_end=False)
                 made += self.page_writes.batches(link, peer, plan, part, target, entry.pages, pages, only)
-        self._counts["direct" if direct else "pages"] += 1
-        return made
+        return made, direct
 
     def transmit(self, effect: do.Transmit) -> None:
         """Put a message on its link, unless the transport has just sent the same one."""

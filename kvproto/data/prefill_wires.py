@@ -91,8 +91,8 @@ class PrefillWires:
     def _part(self, link: int) -> None:
         peer = self.link_peer.pop(link, None)
         if peer is not None:
+            self.page_writes.forget(link)  # its lists are of this connection, and so are the writes prepared from them
             self._leave_unless_wanted(peer)
-            self.page_writes.forget(link)  # its lists are of this connection
 
     def _leave_unless_wanted(self, peer: PeerId) -> None:
         if peer not in self.link_peer.values():

@@ -30,7 +30,8 @@ from typing import Any
 import msgspec
 
 from kvproto.data.gathers import Key
-from kvproto.data.page_writes import PageBatch, PagesBatch
+from kvproto.data.page_writes import PageBatch, PagesBatch, batch_size
+from kvproto.data.prepared_pages import PreparedBatch
 from kvproto.data.staged_writes import PreparedWrites, StagedWrite
 from kvproto.io.ticket import Ticket
 from kvproto.io.transports.base import Busy, Completed, Failed, Handle, PeerId, Transport
@@ -50,7 +51,7 @@ class KernelBatch(msgspec.Struct, frozen=True):
     nbytes: int
 
 
-Batch = StagedWrite | KernelBatch | PageBatch
+Batch = StagedWrite | KernelBatch | PreparedBatch | PageBatch
 #: ways by which bytes reach a peer: its ring, its pages piece by piece, its pages by a kernel's stores
 ROUTES = ("staged", "pages", "mapped")
 #: pieces that one pass posts: some 50 ms
@@ -223,7 +224,7 @@ class RankWrites:
         try:
             computed = left.after is None or left.after.query()
         except BaseException as error:  # noqa: BLE001  # a device's fault ends the room, not the loop
-            del self.unposted[key]
+            self._give_up(self.unposted.pop(key))
             self.unmade(key, error)
             return
         if self._spent() or not computed:
@@ -249,6 +250,8 @@ class RankWrites:
         try:
             if isinstance(batch, KernelBatch):
                 handle = self.transport.run(left.peer, batch.launch, batch.sources)
+            elif isinstance(batch, PreparedBatch):
+                handle = self.transport.post(batch.write)
             elif isinstance(batch, PagesBatch):
                 handle = self.transport.write_pages(batch.lists, batch.near, batch.far, b"")
             else:
@@ -335,11 +338,17 @@ class RankWrites:
         left = self.unposted.pop(key, None)
         if left is None:
             return
+        self._give_up(left)
+        if self._together.get(left.peer, {}).pop(key, None) is not None:  # it was to be posted, and is not
+            self.loop.raise_event(ev.BatchRefused(*key))
+
+    def _give_up(self, left: UnpostedWrite) -> None:
+        """Let the transport free what it has prepared of these batches."""
         for batch in left.batches:
             if isinstance(batch, StagedWrite):
                 self._spare(batch)
-        if self._together.get(left.peer, {}).pop(key, None) is not None:  # it was to be posted, and is not
-            self.loop.raise_event(ev.BatchRefused(*key))
+            elif isinstance(batch, PreparedBatch):
+                self.transport.drop(batch.write)
 
     def _spare(self, write: StagedWrite) -> None:
         prepared, write.prepared = write.prepared, None
@@ -361,10 +370,7 @@ class RankWrites:
         return True
 
 
-def _size(batch: KernelBatch | PageBatch) -> tuple[int, int]:
-    if isinstance(batch, PagesBatch):
-        return batch.pieces, batch.nbytes
+def _size(batch: KernelBatch | PreparedBatch | PageBatch) -> tuple[int, int]:
     if isinstance(batch, KernelBatch):
         return 1, batch.nbytes
-    nbytes = sum(int(part.descs[0, 2] if len(part.descs) == 1 else part.descs[:, 2].sum()) for part in batch)
-    return sum(len(part.descs) for part in batch), nbytes
+    return (batch.pieces, batch.nbytes) if isinstance(batch, PreparedBatch) else batch_size(batch)

@@ -148,6 +148,11 @@ class PrefillEndpoint(Endpoint):
             Report: loop.report,
         }  # fmt: skip
 
+    def _release(self, effect: do.AnnounceReleased) -> None:
+        if self._data.prepared_pages:
+            self._data.prepared_pages.forget(effect.room)
+        super()._release(effect)
+
     @property
     def address(self) -> str:
         """The address that decode ranks connect to."""

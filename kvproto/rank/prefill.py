@@ -30,8 +30,8 @@ from kvproto.rank.prefill_queues import PrefillQueues
 from kvproto.rank.value import PrefillValue, RankValue
 from kvproto.settings import Settings
 
-#: rooms that are looked at for what will be gathered next, and for what will be stored into mapped pages: as many as
-#: one forward may end
+#: rooms that are looked at for what will be gathered next, and for what will be written into pages: as many as one
+#: forward may end
 OLDEST: Final = 16
 BATCH: Final = 64
 
@@ -100,14 +100,14 @@ class PrefillRank(PrefillQueues):
         return found
 
     def expected_stores(self, made: Container[tuple[int, int, int]], most: int) -> list[do.PreparePages]:
-        """Predict the stores into mapped pages if the KV of the oldest rooms came now.
+        """Predict the writes into pages if the KV of the oldest rooms came now.
 
         `made`: (room, chunk, peer) of those that are made ready already; `most`: how many there may be with these.
         """
         found, left = list[do.PreparePages](), most
         for room, sends in islice(self.sends.items(), BATCH):
             for key, send in sends.items():
-                if send.state is not PSend.AWAIT_PAGES_KV or not self._maps(send.to.link):
+                if send.state is not PSend.AWAIT_PAGES_KV:
                     continue
                 if not left:
                     return found
@@ -116,10 +116,6 @@ class PrefillRank(PrefillQueues):
                 if (room, chunk, peer) not in made:
                     found.append(do.PreparePages(room, chunk, peer, send.to, send.pages))
         return found
-
-    def _maps(self, link: int) -> bool:
-        peer = self.peers.get(link)
-        return peer is not None and peer.mapped
 
     # ------------------------------------------------------------------------------------------- sends
     def kind_of(self, event: Event) -> str:

@@ -147,7 +147,9 @@ class WritePart(msgspec.Struct, frozen=True):
 
 
 class PreparedWrite(msgspec.Struct, eq=False):
-    """A write that is ready to be posted. `raw` is the backend's; the rest tells whether it still holds."""
+    """A write that is ready to be posted. `raw` is the backend's; the rest tells whether it still holds.
+
+    `pages`: of a write of whole pages, instead of `parts`: lists, numbers of our pages, and of the peer's."""
 
     peer: PeerId
     parts: Sequence[WritePart]
@@ -156,6 +158,7 @@ class PreparedWrite(msgspec.Struct, eq=False):
     request: Any
     tables: tuple[Any, int]
     raw: Any = None
+    pages: tuple[PageLists, PageNumbers, PageNumbers] | None = None
 
 
 class Completed(msgspec.Struct, frozen=True):
@@ -266,6 +269,9 @@ class Transport(Protocol):
         """Post one write of whole pages: page `near[i]` of ours to page `far[i]` of the peer's.
 
         If regions or peers have changed the lists are prepared again, and may be refused then."""
+
+    def prepare_pages(self, lists: PageLists, near: PageNumbers, far: PageNumbers, tag: bytes) -> PreparedWrite:
+        """All of `write_pages` but the posting, as `prepare` does it of `write_many`."""
 
     def drop_lists(self, lists: PageLists) -> None:
         """Give up prepared lists; writes that were posted from them go on."""

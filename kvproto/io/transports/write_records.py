@@ -73,17 +73,20 @@ class WriteRecords(PeersAndRegions, Generic[F]):
         return self._launch(prepared)
 
     def prepare(self, peer: PeerId, parts: Sequence[WritePart], tag: bytes) -> PreparedWrite:
-        prepared = self._checked(peer, parts, tag)
-        if prepared.link.lost is None:
-            prepared.raw = self._prepare(prepared)
-        return prepared
+        return self._made_ready(self._checked(peer, parts, tag))
 
     def post(self, prepared: PreparedWrite) -> Handle:
         self._check_open()
         link = self._links.get(prepared.peer)
+        pages = prepared.pages
         # Regions changed on either side since: the addresses that were checked may be another region's now.
-        if link is not prepared.link or prepared.tables != (link.regions, self._table.serial):
+        if (
+            link is not prepared.link or prepared.tables != (link.regions, self._table.serial)
+            or (pages is not None and pages[0].link is not link)
+        ):  # fmt: skip
             self.drop(prepared)
+            if pages is not None:
+                return self.write_pages(*pages, prepared.tag)
             prepared = self._checked(prepared.peer, prepared.parts, prepared.tag)
         return self._launch(prepared)
 
@@ -100,6 +103,17 @@ class WriteRecords(PeersAndRegions, Generic[F]):
         return lists
 
     def write_pages(self, lists: PageLists, near: PageNumbers, far: PageNumbers, tag: bytes) -> Handle:
+        return self._launch(self._of_pages(lists, near, far, tag))
+
+    def prepare_pages(self, lists: PageLists, near: PageNumbers, far: PageNumbers, tag: bytes) -> PreparedWrite:
+        return self._made_ready(self._of_pages(lists, near, far, tag))
+
+    def _made_ready(self, prepared: PreparedWrite) -> PreparedWrite:
+        if prepared.link.lost is None:
+            prepared.raw = self._prepare(prepared)
+        return prepared
+
+    def _of_pages(self, lists: PageLists, near: PageNumbers, far: PageNumbers, tag: bytes) -> PreparedWrite:
         self._check_open()
         link = self._links.known(lists.peer)
         # Regions changed on either side since: the addresses that were checked may be another region's now.
@@ -109,8 +123,7 @@ class WriteRecords(PeersAndRegions, Generic[F]):
             raise UsageError(f"tag of {len(tag)} bytes; {self.caps.backend} carries at most {self.caps.max_tag}")
         pages = PagesRequest(lists, near, far, self.caps)
         request = pages.laid() if lists.raw is None else pages
-        prepared = PreparedWrite(lists.peer, (), tag, link, request, lists.tables)
-        return self._launch(prepared)
+        return PreparedWrite(lists.peer, (), tag, link, request, lists.tables, pages=(lists, near, far))
 
     def drop_lists(self, lists: PageLists) -> None:
         self._check_owner()

@@ -89,7 +89,8 @@ TRUSTED = {
     "transport.adopt": "the thread that may call",
     "transport.register": "a region", "transport.endpoint": "a description", "transport.connect": "a peer",
     "transport.remote": "a region", "transport.prepare": "a prepared write", "transport.close": "all is quiescent",
-    "transport.page_lists": "lists", "transport.successor": "a transport", "ranks.call": "a link",
+    "transport.prepare_pages": "a prepared write", "transport.page_lists": "lists",
+    "transport.successor": "a transport", "ranks.call": "a link",
     "ranks.leave": "links are let go of", "control.connect": "a peer", "control.close": "sockets are closed",
     "clock.now": "a time", "clock.again": "a time", "clock.real": "a time",
 }  # fmt: skip

@@ -86,8 +86,7 @@ def _play(pair: InjectedPair) -> list[str]:
         _begin(pair, room)
     pair.ask(pair.prefills[0].abort, rooms[-1])
     pair.until(partial(_over, pair, *rooms))
-    if pair.setup.cut:
-        rooms.append(_cut(pair))
+    rooms += [begun(pair) for wanted, begun in ((pair.setup.cut, _cut), (pair.setup.late, _late)) if wanted]
     if pair.setup.silent:
         pair.silence()
         found += _connect(pair)
@@ -182,6 +181,17 @@ def _cut(pair: InjectedPair) -> Room:
     fabric.auto = True
     pair.until(partial(_over, pair, room))
     _connect(pair)
+    return room
+
+
+def _late(pair: InjectedPair) -> Room:
+    """A room whose forward ends when its writes into pages have been prepared."""
+    room, data = pair.name(20), inside(pair.prefills[0]).data
+    for call in (pair.open_decode, pair.open_prefill):
+        pair.ask(call, room)
+    pair.until(lambda: data.prepared_pages or _over(pair, room))
+    pair.ask(pair.produce, room)
+    pair.until(partial(_over, pair, room))
     return room
 
 

@@ -77,11 +77,12 @@ class Setup(msgspec.Struct, frozen=True):
     leaves: bool = False
     sleeps: bool = False
     cut: bool = False
+    late: bool = False
     peers: bool = False
 
 
 SETUPS: dict[str, Setup] = {
-    "staged": Setup(refused=True, silent=True), "pages": Setup("pages", leaves=True),
+    "staged": Setup(refused=True, silent=True), "pages": Setup("pages", leaves=True, late=True),
     "mapped": Setup("pages", maps=True, sleeps=True), "slow": Setup(slow=True, cut=True), "device": Setup(device=True),
     "threads": Setup(threads=True), "nixl": Setup(backend="nixl", leaves=True),
     "peers": Setup(peers=True, threads=True),

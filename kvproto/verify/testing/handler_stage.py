@@ -26,6 +26,7 @@ import torch
 from kvproto.data import decode_data as decode_effects
 from kvproto.data import prefill_data as prefill_effects
 from kvproto.data.gathers import AHEAD
+from kvproto.data.prepared_pages import PreparedBatch
 from kvproto.data.staged_writes import StagedWrite
 from kvproto.endpoint.decode_endpoint import DecodeEndpoint
 from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
@@ -311,8 +312,10 @@ class HandlerStage(EngineStage):
         unposted = [batch for left in data.writes.unposted.values() for batch in left.batches]
         held = [made for _, made in data.prepared_writes._kept.values()]  # noqa: SLF001
         held += [batch for batch in unposted if isinstance(batch, StagedWrite)]
-        raws = (made.prepared.raw for made in held if made.prepared is not None)
-        known = sorted(raw for raw in raws if raw is not None)
+        writes = [made.prepared for made in held if made.prepared is not None]
+        pages = (*unposted, *data.prepared_pages.batches)
+        writes += [batch.write for batch in pages if isinstance(batch, PreparedBatch)]
+        known = sorted(write.raw for write in writes if write.raw is not None)
         assert known == sorted(data.transport.prepared_writes), (
             f"P{index}: the transport has the prepared writes {sorted(data.transport.prepared_writes)},"
             f" of which {known} are kept"

@@ -293,6 +293,27 @@ class TransportContract:
         rig.transport.drop_lists(other)
         rig.peer.ask("forget", 1)
 
+    def test_a_prepared_write_of_pages_is_posted_later_and_made_anew_where_its_peer_has_changed(self, rig: Rig) -> None:
+        rig.peer.ask("add", 4096)
+        lists, page = rig.lists((0, 0, 64, 64, 64)), np.array([1])
+        first, spare = (
+            rig.transport.prepare_pages(lists, page + at, page, tag) for at, tag in ((0, b"first"), (1, b"spare"))
+        )
+        assert not rig.transport.busy()
+        rig.transport.drop(spare)
+        handle = rig.transport.post(first)
+        assert rig.finish(handle) == [Completed(handle)]
+        if rig.transport.caps.native_notify:
+            assert [tag for _, tag, _ in rig.arrived(1)] == [b"first"]
+        assert rig.peer.ask("read", 0, 64, 64) == rig.source[64:128].tobytes()
+        later = rig.transport.prepare_pages(lists, page + 2, page, b"")
+        rig.peer.ask("drop", 1)
+        rig.connect()
+        handle = rig.transport.post(later)
+        assert rig.finish(handle) == [Completed(handle)]
+        assert rig.peer.ask("read", 0, 64, 64) == rig.source[192:256].tobytes()
+        rig.peer.ask("forget", 1)
+
     def test_lists_that_are_dropped_while_their_write_is_in_flight_cost_it_nothing(self, rig: Rig) -> None:
         index = rig.rank.add(1 << 20)
         source = rig.rank.buffers[index - rig.rank.regions[0].index]
