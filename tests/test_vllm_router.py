@@ -281,6 +281,72 @@ def test_an_answer_that_breaks_off_does_so_for_the_client_and_is_counted(
     assert [record.message.partition(":")[0] for record in caplog.records] == ["an answer broke off"]
 
 
+def events(*said: str) -> Answer:
+    """A stream of these, each in a piece of its own."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        stream = web.StreamResponse(headers=STREAM)
+        await stream.prepare(request)
+        for each in said:
+            await stream.write(f"data: {each}\n\n".encode())
+            await asyncio.sleep(0.01)
+        return stream
+
+    return answer
+
+
+SOME = '{"choices":[{"index":0,"text":"a","finish_reason":null}]}'
+LAST = '{"choices":[{"index":0,"text":"b","finish_reason":"length"}]}'
+TOLD = '{"choices":[],"usage":{"prompt_tokens":3}}'
+
+
+@pytest.mark.parametrize("first", [(TOLD, "[DONE]"), ("[DONE]",)])
+def test_a_stream_that_ends_without_a_token_or_a_reason_goes_to_another_instance(
+    tmp_path: Path, first: tuple[str, ...]
+) -> None:
+    """So vLLM ends one that it gives up, as it shuts down, before the first token."""
+    whole = SOME, LAST, TOLD, "[DONE]"
+
+    async def play() -> None:
+        one, other = StandIn("one", events(*first)), StandIn("other", events(*whole))
+        async with fleet(tmp_path, [StandIn("p")], [one, other]) as (session, _):
+            async with session.post("/v1/completions", json=BODY) as a:
+                assert (a.status, await a.text()) == (200, "".join(f"data: {each}\n\n" for each in whole))
+            async with session.get("/metrics") as a:
+                assert f'kvproto_router_retries_total{{instance="{one.url}"}} 1' in await a.text()
+        assert len(one.bodies) == len(other.bodies) == 1
+
+    asyncio.run(play())
+
+
+def test_a_stream_that_ends_without_a_reason_after_tokens_breaks_off(tmp_path: Path) -> None:
+    async def play() -> None:
+        decode = StandIn("d", events(SOME, TOLD, "[DONE]"))
+        async with (
+            fleet(tmp_path, [StandIn("p")], [decode]) as (session, _),
+            session.post("/v1/completions", json=BODY) as a,
+        ):
+            with pytest.raises(aiohttp.ClientError):
+                await a.read()
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("said", [
+    (SOME, '{"error":{"message":"why"}}', "[DONE]"), ('{"error":"why"}', "[DONE]"), (TOLD, SOME, LAST, "[DONE]"),
+    (SOME, LAST, TOLD, "[DONE]"), (TOLD,),
+], ids=["error", "an old error", "usage first", "whole", "no end"])  # fmt: skip
+def test_any_other_stream_is_passed_on(tmp_path: Path, said: tuple[str, ...]) -> None:
+    async def play() -> None:
+        async with (
+            fleet(tmp_path, [StandIn("p")], [StandIn("d", events(*said))]) as (session, _),
+            session.post("/v1/completions", json=BODY) as a,
+        ):
+            assert (a.status, await a.text()) == (200, "".join(f"data: {each}\n\n" for each in said))
+
+    asyncio.run(play())
+
+
 @pytest.mark.parametrize("alone", [True, False])
 def test_a_client_names_no_card(tmp_path: Path, alone: bool) -> None:
     async def play() -> None:

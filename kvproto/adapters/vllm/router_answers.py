@@ -25,6 +25,10 @@ PAUSE_S = 5.0
 #: vLLM's answer to a request that it gives up as it shuts down, with status 200; a text that says so has its quotes
 #: escaped, and a piece may end within these bytes
 GIVEN_UP, LONGEST_WORD = re.compile(rb'"finish_reason": ?"abort"'), 24
+#: why a choice ended, or an error; a stream that ends with neither, and with the usage alone, was given up before its
+#: first token: vLLM leaves out a piece that has no tokens, and so the word for it
+ENDED, DONE = re.compile(rb'"finish_reason": ?"|"error": ?[{"]'), b"data: [DONE]"
+USAGE = re.compile(rb'"choices": ?\[\]')
 #: of a client's request, those that an instance needs
 PASSED = ("Authorization", "X-Request-Id", "traceparent", "tracestate")
 
@@ -48,11 +52,19 @@ async def pieces(said: aiohttp.ClientResponse, instance: Instance) -> AsyncItera
         if body:
             yield body
         return
-    end = b""
+    end, held, ended = b"", b"", False
     async for piece in said.content.iter_chunked(PIECE):
         demand_end(end := end + piece, instance)
-        yield piece
+        ended = ended or ENDED.search(end) is not None
+        if DONE in end and not ended:
+            raise AwayError(instance, "its answer ends without a reason")
+        held += piece
+        if ended or not USAGE.search(end):
+            yield held
+            held = b""
         end = end[-LONGEST_WORD:]
+    if held:
+        yield held
 
 
 def demand_end(body: bytes, instance: Instance) -> None:
