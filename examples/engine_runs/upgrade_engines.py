@@ -69,7 +69,8 @@ def sglang() -> Engine:
         want = [Reference(tokens(text)) for text in whole(prompts(), ANSWER)]
         return Asked(prompts(), want, ANSWER, Spelling(spelt.decode, tokens))
 
-    return Engine(FleetSglang, asked, ("drained", "shut down", KILLED, SCALED), goodbye=False)
+    # killed while decode instances are of the newer build: earlier ones do not see that a prefill instance is gone
+    return Engine(FleetSglang, asked, ("drained", KILLED, "shut down", SCALED), goodbye=False)
 
 
 ENGINES = {"vllm": vllm, "sglang": sglang}
