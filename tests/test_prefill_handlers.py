@@ -443,20 +443,6 @@ def test_a_peer_is_woken_when_a_write_begins_or_ends_and_not_more_often_than_it_
     assert NUDGE_S < STILL_S
 
 
-def test_a_peer_that_pending_calls_of_the_engine_write_to_is_not_woken_besides(data: Any) -> None:
-    woken, calls = list[Any](), data.loop.call
-    ((link, peer),) = data.link_peer.items()
-    for said in (True, False):
-        data._nudged.clear()
-        send = data.loop.connections.send
-        calls(lambda: data.nudge(peer))
-        calls(partial(send, link, data.rank.links[link].epoch, 0, Heartbeat()) if said else lambda: None)
-        data.loop.connections.send = lambda *what: woken.append(what)
-        data.loop.turn()
-        data.loop.connections.send = send
-        assert len(woken) == (not said) and not data._silent
-
-
 def test_a_nudge_that_cannot_leave_harms_no_write(data: Any) -> None:
     def fails(*_: Any) -> None:
         raise OSError("planted")

@@ -129,8 +129,6 @@ class PrefillData(PrefillWires):
         """Finished gathers, ended writes, writes that found no room before."""
         if self.writes.told:
             self.writes.told.clear()
-        if self._silent:
-            self._wake_silent()
         moved = self.gathers.poll()
         news = self.transport.poll()
         for event in news:  # each by itself: one that raises costs no other write its end

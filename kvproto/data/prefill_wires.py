@@ -36,8 +36,6 @@ class PrefillWires:
         self.leaving: set[PeerId] = set()
         #: by peer: when it was last nudged (`Clock.real`)
         self._nudged: dict[PeerId, float] = {}
-        #: by peer: the messages that had been sent to it when it was to be nudged, if calls of the engine are pending
-        self._silent: dict[PeerId, int] = {}
 
     def learn(self, link: int) -> None:
         """This decode rank has called anew: its rows may lie elsewhere."""
@@ -109,35 +107,14 @@ class PrefillWires:
             return
         self.leaving.discard(peer)
         self._nudged.pop(peer, None)
-        self._silent.pop(peer, None)
         self.mapped.forget(peer)
 
     def nudge(self, peer: PeerId) -> None:
-        """Wake the peer's loop, which may rest until it hears of us, by a heartbeat that is not due.
-
-        Calls of the engine that are pending are taken in this pass: an aux row that they send wakes it as well.
-        """
+        """Wake the peer's loop, which may rest until it hears of us, by a heartbeat that is not due."""
         now = self.loop.clock.real()
         if now - self._nudged.get(peer, 0.0) < NUDGE_S:
             return
         self._nudged[peer] = now
-        if self.loop.backlog[0]:
-            self._silent[peer] = self._sent_to(peer)
-        else:
-            self._wake(peer)
-
-    def _wake_silent(self) -> None:
-        """Wake the peers to which the pending calls have sent nothing."""
-        silent, self._silent = self._silent, {}
-        for peer, sent in silent.items():
-            if self._sent_to(peer) <= sent:
-                self._wake(peer)
-
-    def _sent_to(self, peer: PeerId) -> int:
-        sent = self.loop.connections.sent
-        return sum(sent[link] for link, wire in self.link_peer.items() if wire == peer)
-
-    def _wake(self, peer: PeerId) -> None:
         for link, wire in self.link_peer.items():
             at = self.rank.links.get(link)
             if wire == peer and at is not None:

@@ -35,9 +35,8 @@ class Connections:
         self.at, self.counts, self.lost, self.blames = at, counts, lost, blames
         self.peer_of: dict[int, Peer] = {}
         self.link_at: dict[Peer, int] = {}
-        #: messages that were sent, by kind, and by link
+        #: messages that were sent, by kind
         self.said: Counter[type[Message]] = Counter()
-        self.sent: Counter[int] = Counter()
 
     def bind(self, link: int, peer: Peer) -> None:
         """This link's messages go to this peer from now on."""
@@ -47,7 +46,6 @@ class Connections:
         self.link_at[peer] = link
 
     def forget(self, link: int) -> None:
-        self.sent.pop(link, None)
         peer = self.peer_of.pop(link, None)
         if peer is not None:
             self.link_at.pop(peer, None)
@@ -81,7 +79,6 @@ class Connections:
             self.counts["messages to nobody"] += 1
             return
         self.said[kind := type(body)] += 1
-        self.sent[link] += 1
         if kind in BLAMING:
             body = self.blames.put(room, body)
         control = self.at.control
