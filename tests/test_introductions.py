@@ -26,6 +26,7 @@ from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.protocol.timing import Timing
 from kvproto.settings import Settings
+from kvproto.verify.testing import inside
 
 GROUP, TOKENS, PAGES, LATEST = group_of("prefill-0"), 24, tuple(range(6)), (1 << 48) - 1
 #: nobody listens on the discard port of this host
@@ -129,6 +130,26 @@ def test_another_layout_is_refused_by_name_while_the_link_is_up(
     assert at.request(other, opened=False) == "failed"
     assert "is connected with another layout or chunk size than the card's" in caplog.text
     assert at.request(at.card) == "well"
+
+
+def test_a_request_of_an_instance_that_has_said_goodbye_waits_for_nobody(
+    at: Instances, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And one of its successor, which has a card of its own, is served."""
+
+    def own() -> Card:
+        return replace(at.card_of(at.prefill, GROUP), incarnation=inside(at.prefill.endpoint).rank.incarnation)
+
+    card = own()
+    assert at.request(card) == "well" and not at.decode.endpoint.has_left(GROUP, card.incarnation)
+    at.prefill.close()
+    wait_until(lambda: at.decode.endpoint.has_left(GROUP, card.incarnation))
+    assert at.request(card, opened=False) == "failed"
+    assert f"group {GROUP} has said goodbye since it gave this card" in caplog.text
+    at.prefill = at.make_prefill(GROUP)
+    assert own().incarnation > card.incarnation
+    assert at.request(own()) == "well"
+    assert not at.decode.endpoint.has_left(GROUP, card.incarnation), "its successor is there"
 
 
 OTHER_LAYOUT: dict[str, dict[str, Any]] = {

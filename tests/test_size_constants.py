@@ -73,6 +73,7 @@ BOUNDS: dict[str, tuple[int, int, str]] = {
     "data.writes.TOGETHER": (2, 64, "small writes of one moment; more wait for the last of them"),
     "endpoint.engine_news.PENDING": (256, 1 << 16, "events that an engine may be behind; each is an object"),
     "endpoint.explain.NAMED": (2, 16, "names in a sentence that is still read"),
+    "endpoint.farewells.EPOCH_BITS": (16, 16, "bits of an epoch below its rank's incarnation"),
     "endpoint.host_pool.PERCENT": (2, 50, "per cent of the multiprocessors, which forwards want"),
     "endpoint.prefill_groups.STEPS": (4, 256, "each holds a plan, also of a group that is gone"),
     "endpoint.resume_point.MAX_TEXT": (1 << 20, 1 << 24, "characters of digests of 100,000 heads"),

@@ -5,7 +5,8 @@ displaces a link that is up, nor a call.  Other addresses are tried beside it (`
 card's incarnation says: who answers decides.  Another layout is refused while a link is up, since it would end the
 instance's rooms.  While the link is down it is refused, too, if the instance has answered by the layout that is known:
 until that call is refused or forgotten, or `STANDS_S` have passed since the first such card.  Beyond the bound an
-instance without a link gives way, and if there is none the card is refused.
+instance without a link gives way, and if there is none the card is refused.  So is one of an instance that has said
+goodbye, until its successor, whose card is another, answers.
 """
 
 from __future__ import annotations
@@ -39,9 +40,11 @@ class Introductions:
     def call(self, card: Card) -> None:
         """Know the card's instance, and call it where a call may do.
 
-        Raises: CardError: the card is not trusted, contradicts a link that is up, or is one too many.
+        Raises: CardError: the card is not trusted, contradicts a link that is up, is one too many, or of one that left.
         """
         self.trust.check(card)
+        if self.endpoint.has_left(card.group, card.incarnation):
+            raise CardError(f"group {card.group} has said goodbye since it gave this card: its successor has another")
         known = self.cards.get(card.group)
         if known is None:
             self._make_room()

@@ -193,6 +193,14 @@ class DecodeEndpoint(Endpoint):
         """
         return self._groups.leads_to(group, addresses)
 
+    @checked
+    def has_left(self, group: int, incarnation: int) -> bool:
+        """Whether this life of the group, the latest incarnation of its ranks, has said goodbye; any thread.
+
+        It answers no room any more.  A successor has another incarnation.
+        """
+        return self._groups.farewells.has_left(group, incarnation)
+
     @explained
     def open(
         self, room: Room, tokens: int, pages: Any, *, prefix: int = 0, group: int = PREFILL_GROUP, secret: bytes = b"",
@@ -418,6 +426,11 @@ class DecodeEndpoint(Endpoint):
 
     def _link(self, effect: do.AnnounceLink) -> None:
         self._groups.links.settle(effect.link, up=not effect.why)
+        peer, value = self._rank.peers.get(effect.link), self._rank.links.get(effect.link)
+        if peer is not None and value is not None and not effect.why:
+            self._groups.farewells.came_up(peer.group, value.epoch)
+        elif peer is not None and effect.why == do.CLOSED:
+            self._groups.farewells.left(peer.group)
         super()._link(effect)
 
     def _time_outcome(self, entry: RoomEntry, cause: Cause) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from kvproto.endpoint import group_table as gt
+from kvproto.endpoint.farewells import Farewells
 from kvproto.endpoint.group_table import PENDING, Destination, Group, GroupValue, decode_group
 from kvproto.endpoint.last_rows import prepare_ends
 from kvproto.endpoint.link_calls import LinkCall, LinkCalls
@@ -75,6 +76,7 @@ class PrefillGroups:
         self._loop, self._rank, self._data = loop, rank, data
         self._lock, self._calls, self._closed = threading.Lock(), 0, False
         self._party = GroupParty(rank.settings.links)
+        self.farewells = Farewells()
         #: by (group, rank): why the last link to a rank has ended, as long as the group is kept
         self._reasons: dict[tuple[int, int], str] = {}
         self._preparation = CallPreparation(loop.call, partial(keep_device, data.pool.gpu))
@@ -209,6 +211,7 @@ class PrefillGroups:
     def forget_link(self, effect: do.ForgetLink) -> None:
         """Close the connections of a link that the rank has forgotten."""
         at = self.links.forget(effect.link)
+        self.farewells.forget(at.group)
         self._hear(gt.LinkEnded(at.group, at.rank, FORGOTTEN))
 
     def _hear(self, event: Event) -> None:

@@ -16,7 +16,8 @@ class ScriptedEndpoint:
     def __init__(self) -> None:
         self.calls, self.called = list[tuple[Any, ...]](), set[int]()
         self.answers: dict[str, Any] = {"finished": [], "released": [], "withdrawn": True, "any_up": False,
-                                        "agreed": False, "ready": True, "leads_to": True}  # fmt: skip
+                                        "has_left": False, "agreed": False, "ready": True,
+                                        "leads_to": True}  # fmt: skip
         self.pool = SimpleNamespace(page_size=PAGE, ends=(), device=SimpleNamespace(type="cpu"))
 
     def __getattr__(self, name: str) -> Any:
