@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from support.stories import layout
 
 from kvproto.data import mapped_pages, mapped_parts
-from kvproto.data.chunk_launch import Tickets
-from kvproto.data.mapped_parts import EngineLaunch, MappedPart
+from kvproto.data.chunk_launch import ChunkLaunch, Tickets
+from kvproto.data.mapped_parts import EngineLaunch, MappedPart, by_engines
 from kvproto.io.kernels import engine_pages
 from kvproto.io.kernels.base import Done, Events
 from kvproto.io.kernels.crossing import Crossing, Rows
@@ -243,6 +243,17 @@ def test_what_the_kernel_carries_whole_is_launched_as_it_was_asked() -> None:
     launch = EngineLaunch(cast("Any", None), pages, pages, (), kernel, lambda: 100)
     launch("stream", "after")
     assert kernel.asked == [("stream", "after")]
+
+
+def test_a_chunk_goes_by_engines_where_some_launch_of_it_does() -> None:
+    pages, kernel = np.array([], np.int64), Kernel()
+    percent = 100
+    none: Any = None
+    launches: Any = [EngineLaunch(none, pages, pages, (), whole, lambda: percent) for whole in (kernel, None)]
+    assert [by_engines(each) for each in (kernel, *launches)] == [False, False, True]
+    assert by_engines(ChunkLaunch([kernel, launches[1]])) and not by_engines(ChunkLaunch([kernel, launches[0]]))
+    percent = 20
+    assert by_engines(ChunkLaunch([kernel, launches[0]]))
 
 
 def test_a_peer_s_page_numbers_keep_more_than_sixteen_bits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,14 +31,14 @@ Rows = tuple[Pool, torch.Tensor, int, int]
 class ChunkLaunch:
     """Queues the launches of a chunk, one after the other on a stream, as one."""
 
-    __slots__ = ("_launches",)
+    __slots__ = ("launches",)
 
     def __init__(self, launches: Sequence[Launch]) -> None:
-        self._launches = launches
+        self.launches = launches
 
     def __call__(self, stream: Any, after: Any) -> Ticket:
         """Queue them; the ticket is that of all."""
-        first, *others = self._launches
+        first, *others = self.launches
         tickets = [first(stream, after)]
         try:
             tickets += [launch(stream, after) for launch in others]

@@ -195,3 +195,10 @@ class EngineLaunch(msgspec.Struct, frozen=True):
                 each.synchronize()  # to the caller nothing was launched
             raise
         return tickets[0] if len(tickets) == 1 else Tickets(tickets)
+
+
+def by_engines(launch: Launch) -> bool:
+    """Whether engines would carry some of it now."""
+    if isinstance(launch, ChunkLaunch):
+        return any(map(by_engines, launch.launches))
+    return isinstance(launch, EngineLaunch) and launch.chosen

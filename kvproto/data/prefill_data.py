@@ -17,7 +17,7 @@ from kvproto.data.device_streams import DeviceStreams, table_failed
 from kvproto.data.end_pages import FarPages, far_pages
 from kvproto.data.gathers import Gathers
 from kvproto.data.mapped_pages import MappedPages
-from kvproto.data.mapped_parts import EngineLaunch, Mapped
+from kvproto.data.mapped_parts import Mapped, by_engines
 from kvproto.data.page_writes import PageBatch, PageWrites, page_ids
 from kvproto.data.pool_memory import PoolMemory, away, costs_profile, open_memory, steps_back, taken_memory
 from kvproto.data.prefill_wires import PrefillWires
@@ -238,7 +238,7 @@ class PrefillData(PrefillWires):
         def launch() -> Ticket:
             self.mapped.still(peer, mapped)  # it may have waited for its KV meanwhile
             stream = self.streams.next_store()
-            self._counts["engine"] += isinstance(made.launch, EngineLaunch) and made.launch.chosen
+            self._counts["engine"] += by_engines(made.launch)
             return made.launch(stream, None)
 
         return KernelBatch(launch, mapped.sources, made.nbytes)
