@@ -290,6 +290,7 @@ OUTSIDE = {
     "copy_engine.CopyEngine._queued": "called by `start`, within",
     "device_maps.DeviceMaps._open": "called by `open`, within",
     "device_maps._allocation": "called within", "device_maps.on_device": "is that boundary",
+    "device_maps.uuid_of": "asks for a device's name by its number",
     "host_buffer.HostBuffer.__init__": "locks for the device that is current, and remembers it",
 }  # fmt: skip
 #: where a raw stream is taken to be launched on
