@@ -36,9 +36,15 @@ def test_a_successor_that_comes_up_ends_it_and_another_rank_of_the_same_life_doe
 def test_of_a_group_that_was_never_up_or_is_forgotten_nothing_is_known() -> None:
     of = Farewells()
     of.left(OTHER)
-    assert not of.has_left(OTHER, 42)
+    assert not of.has_left(OTHER, 42) and not of.has_left(OTHER, 1)
+    of.came_up(OTHER, epoch(0))
+    of.left(OTHER)
+    assert of.has_left(OTHER, 0)
     of.came_up(GROUP, epoch(42))
     of.left(GROUP)
     of.forget(GROUP)
     of.forget(GROUP)
     assert not of.has_left(GROUP, 42)
+    of.came_up(GROUP, epoch(30))
+    of.left(GROUP)
+    assert of.has_left(GROUP, 30), "its earlier lives are forgotten, too"

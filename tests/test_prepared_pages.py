@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -11,11 +11,15 @@ from msgspec.structs import replace
 from support.stories import layout
 
 from kvproto.data import prepared_pages
-from kvproto.data.prepared_pages import PreparedBatch
-from kvproto.io.transports.base import Transport, UsageError
+from kvproto.data.prepared_pages import PreparedBatch, PreparedPages
+from kvproto.data.room_entry import NO_TABLE, RoomEntry
+from kvproto.io.transports.base import PeerId, Transport, UsageError, WritePart
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.io.transports.page_lists import PagePiece
+from kvproto.layout.cut import NO_PART, Cut
+from kvproto.protocol import effects as do
+from kvproto.protocol.events import Target
 from kvproto.verify.testing import inside
 from kvproto.verify.testing.pair import SMALL, Pair
 
@@ -196,6 +200,68 @@ class Forward:
         if self.error is not None:
             raise self.error
         return False
+
+
+class Noting:
+    """A transport that notes what it prepares and frees."""
+
+    def __init__(self) -> None:
+        self.made, self.freed = 0, list[Any]()
+
+    def prepare(self, *_: Any) -> str:
+        self.made += 1
+        return f"write {self.made}"
+
+    def drop(self, write: Any) -> None:
+        self.freed.append(write)
+
+
+def noted() -> tuple[PreparedPages, Noting]:
+    transport = Noting()
+    return PreparedPages(cast("Any", transport), PAGE), transport
+
+
+def asked(first: int, tokens: int, pages: bytes = b"theirs") -> do.PreparePages:
+    return do.PreparePages(5, 1, 0, Target(1, 7, Cut(first, tokens), NO_PART), pages)
+
+
+def entered(*pages: int, given: int = 4) -> RoomEntry:
+    return RoomEntry(16, NO_TABLE, np.array(pages, np.int64), given)
+
+
+def batch(pieces: int) -> Any:
+    return [WritePart(cast("Any", None), cast("Any", None), np.ones((pieces, 3), np.uint64))]
+
+
+@pytest.mark.parametrize("change", ["nothing", "a page before", "a page behind", "a page of it", "its end", "entry",
+                                    "effect", "given"])  # fmt: skip
+def test_a_prepared_write_is_used_only_for_what_it_was_made_from(change: str) -> None:
+    """The write is of tokens 5 to 9, which lie in the second and third page of the room."""
+    (kept, transport), entry, effect = noted(), entered(1, 2, 3, 4), asked(5, 5)
+    kept.keep(effect, entry, PeerId("peer"), [batch(2)], direct=True)
+    if change.startswith("a page"):
+        entry.pages[{"a page before": 0, "a page of it": 2, "a page behind": 3}[change]] = 9
+    if change == "its end":
+        entry.ends = ((3,),)
+    if change == "given":
+        entry.given = 2
+    other = entered(1, 2, 3, 4) if change == "entry" else entry
+    found = kept.take(asked(5, 5, b"others") if change == "effect" else effect, other)
+    same = change in ("nothing", "a page before", "a page behind")
+    assert (found is not None) is same and transport.freed == ([] if same else ["write 1"])
+    assert not kept and kept.left == prepared_pages.PIECES
+    assert kept.take(effect, entry) is None
+
+
+@pytest.mark.parametrize(("pieces", "room"), [(3, True), (4, False)])
+def test_so_many_pieces_are_kept_and_no_more(monkeypatch: pytest.MonkeyPatch, pieces: int, room: bool) -> None:
+    monkeypatch.setattr(prepared_pages, "PIECES", 7)
+    (kept, transport), entry = noted(), entered(1, 2, 3, 4)
+    kept.keep(asked(0, 4), entry, PeerId("peer"), [batch(1), batch(3)], direct=True)
+    assert kept.left == 3
+    kept.keep(replace(asked(4, 4), chunk=2), entry, PeerId("peer"), [batch(pieces)], direct=False)
+    assert kept.keys == {(5, 1, 0), (5, 2, 0)} if room else {(5, 1, 0)}
+    assert (kept.left, transport.made) == ((0, 3) if room else (3, 2))
 
 
 def test_a_prepared_write_of_pages_is_laid_anew_where_its_lists_were_dropped() -> None:

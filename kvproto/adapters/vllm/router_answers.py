@@ -59,7 +59,7 @@ async def pieces(said: aiohttp.ClientResponse, instance: Instance) -> AsyncItera
         if DONE in end and not ended:
             raise AwayError(instance, "its answer ends without a reason")
         held += piece
-        if ended or not USAGE.search(end):
+        if not USAGE.search(end):
             yield held
             held = b""
         end = end[-LONGEST_WORD:]
