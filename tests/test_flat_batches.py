@@ -149,6 +149,8 @@ def test_a_launch_has_the_programs_of_all_forms_and_plain_arguments(monkeypatch:
     assert len(compiled) == count == 3, "kernels are kept by the lowest bits of the addresses"
     one.prepare_cells()
     assert len(compiled) == count + 1, "and that of whole pages is made, too"
+    one.bind(1000, 8, 12, [64], 5000, 9)
+    assert len(compiled) == count + 1, "for parts that lie at multiples of 16 bytes"
     bound: Any = one.bind(1000, 7, 11, [64 + 8], 5000, 9)
     assert bound.args[0] is one.launcher(8) is not one.launcher(0)
 
@@ -189,6 +191,23 @@ def test_a_page_is_no_row_where_units_are_wide_heads_lie_apart_or_digests_are_wa
     strips, every = (of(Cache("strips", (CachePart("x", 4, 4),), (0, 2)), tp=tp) for tp in (2, 1))
     batch = made(empty_caches(every, 0, 6), *plan_between(strips, every, 4).writers(0), side="scatter")
     assert batch._by_page is None, "strips of two heads are as narrow in a page as in a token"
+    parts = CachePart("x", 4, 4), CachePart("y", 1, 32)
+    mixed, every = (of(Cache("strips", parts, (0, 2)), tp=tp) for tp in (2, 1))
+    batch = made(empty_caches(every, 0, 6), *plan_between(mixed, every, 4).writers(0), side="scatter")
+    assert batch._by_page is None, "whatever other rows would gain"
+
+
+def test_pages_of_two_tokens_are_rows_too_and_those_of_one_are_none() -> None:
+    for page, found in ((1, False), (2, True)):
+        side = of(Cache("narrow", (CachePart("x", 2, 4),), (0, 2)), page_size=page)
+        (share,) = plan_between(side, side, page).writers(0)
+        pages = made(empty_caches(side, 0, 6), share)._by_page
+        assert (pages is not None) is found
+        assert pages is None or pages._forms == [(16, 16, 16, 1, 16, 1, 8)]
+    side, whole_side = (of(Cache("strips", (CachePart("x", 4, 4), CachePart("y", 1, 4)), (0, 2)), tp=tp, page_size=2)
+                        for tp in (2, 1))  # fmt: skip
+    pages = made(empty_caches(whole_side, 0, 6), *plan_between(side, whole_side, 2).writers(0), side="scatter")._by_page
+    assert pages is not None and sorted(form[3:6] for form in pages._forms) == [(1, 8, 1), (2, 8, 1)]
 
 
 def test_units_and_rows_have_bounds() -> None:

@@ -67,7 +67,7 @@ class FlatBatch:
         self._launchers: dict[int, Launcher] = {}
         self._page = page
         self._by_page: FlatBatch | None = None
-        if page > 1 and not digests and min(form[4] for form in self._forms) < NARROW:
+        if not digests and min(form[4] for form in self._forms) < NARROW:
             whole = _planes(pool, slices, tuning.tile, digests=False, page=page)
             if min((form[4] for form in whole), default=0) > min(form[4] for form in self._forms):
                 self._by_page = FlatBatch(pool, slices, side, tuning, digests=False, pages=whole)
