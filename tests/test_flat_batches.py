@@ -185,9 +185,11 @@ def test_a_page_is_no_row_where_units_are_wide_heads_lie_apart_or_digests_are_wa
     wide = of(Cache("wide", (CachePart("x", 1, 32),), (0, 2)))
     (alone,) = plan_between(wide, wide, 4).writers(0)
     assert made(empty_caches(wide, 0, 6), alone)._by_page is None
-    narrow = of(Cache("narrow", (CachePart("x", 2, 4), CachePart("y", 1, 4)), (0, 2)), order="HND")
-    (apart,) = plan_between(narrow, narrow, 4).writers(0)
-    assert made(empty_caches(narrow, 0, 6), apart)._by_page is None
+    for page in (2, 4):
+        parts = CachePart("x", 2, 4), CachePart("y", 1, 4)
+        narrow = of(Cache("narrow", parts, (0, 2)), order="HND", page_size=page)
+        (apart,) = plan_between(narrow, narrow, page).writers(0)
+        assert made(empty_caches(narrow, 0, 6), apart)._by_page is None
     strips, every = (of(Cache("strips", (CachePart("x", 4, 4),), (0, 2)), tp=tp) for tp in (2, 1))
     batch = made(empty_caches(every, 0, 6), *plan_between(strips, every, 4).writers(0), side="scatter")
     assert batch._by_page is None, "strips of two heads are as narrow in a page as in a token"

@@ -230,7 +230,7 @@ def entered(*pages: int, given: int = 4) -> RoomEntry:
 
 
 def batch(pieces: int) -> Any:
-    return [WritePart(cast("Any", None), cast("Any", None), np.ones((pieces, 3), np.uint64))]
+    return [WritePart(cast("Any", None), cast("Any", None), np.full((pieces, 3), 9, np.uint64))]
 
 
 @pytest.mark.parametrize("change", ["nothing", "a page before", "a page behind", "a page of it", "its end", "entry",
