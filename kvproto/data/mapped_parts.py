@@ -90,20 +90,20 @@ class MappedPart:
             return self.copy.bind(table, self._there(theirs, streams), first, tokens)
         long = self.apart is not False and (high - low) * engine.page_bytes >= LONG
         long |= self.apart is True and self.rest is not None
-        whole, there, apart = None, torch.empty(0), None
+        whole, there, aside = None, torch.empty(0), None
         if not long or self.rest is not None or first % size or end % size:
             there = self._there(theirs, streams)
         if not long:
             whole = self.copy.bind(table, there, first, tokens)
         if self.rest is not None:
             edges.append(_later(self.rest, table, there, first, tokens))
-            apart = streams.next_copy()
+            aside = streams.next_copy()
         if first % size:
             edges.append(_later(self.copy, table, there, first, low * size - first))
         if end % size:
             edges.append(_later(self.copy, table, there[4 * (high - begin) :], high * size, end % size))
         far = np.frombuffer(theirs, "<u4")[low - begin : high - begin]
-        return EngineLaunch(engine, near[low - begin : high - begin], far, tuple(edges), whole, self.most, apart)
+        return EngineLaunch(engine, near[low - begin : high - begin], far, tuple(edges), whole, self.most, aside)
 
     def _there(self, theirs: bytes, streams: DeviceStreams) -> torch.Tensor:
         """Return the peer's page numbers on the device."""
@@ -173,7 +173,7 @@ class EngineLaunch(msgspec.Struct, frozen=True):
     whole: Launch | None
     most: Most
     #: the stream of the copies where the kernel stores beside them; None: the launch's own
-    apart: Any = None
+    aside: Any = None
 
     @property
     def chosen(self) -> bool:
@@ -184,14 +184,14 @@ class EngineLaunch(msgspec.Struct, frozen=True):
         if not self.chosen:
             assert self.whole is not None
             return self.whole(stream, after)
-        apart = stream if self.apart is None else self.apart
+        aside = stream if self.aside is None else self.aside
         try:
             if after is not None:
-                apart.wait_event(after)
-            tickets = [self.engine.launch(self.near, self.far, apart)]
+                aside.wait_event(after)
+            tickets = [self.engine.launch(self.near, self.far, aside)]
             tickets += [edge(stream, after) for edge in self.edges]
         except Exception:
-            for each in (stream, apart):
+            for each in (stream, aside):
                 each.synchronize()  # to the caller nothing was launched
             raise
         return tickets[0] if len(tickets) == 1 else Tickets(tickets)
