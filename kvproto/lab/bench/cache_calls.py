@@ -8,7 +8,6 @@ windows are drawn at random; every byte is compared with plain indexing before a
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -21,8 +20,8 @@ from kvproto.data.staging_buffers import Parts
 from kvproto.io.kernels.base import Kernels, Side
 from kvproto.io.kernels.cache_pool import CachePool
 from kvproto.io.kernels.torch import TorchKernels
-from kvproto.lab.bench.kernel_work import SPARE, device_times
-from kvproto.lab.bench.pools import MARKER
+from kvproto.lab.bench.kernel_work import SPARE, device_times, host_times
+from kvproto.lab.bench.pools import MARKER, random_bytes
 from kvproto.layout.caches import END, WINDOW, Cache, CachePart
 from kvproto.layout.cut import Cut, chunks, cut_at
 from kvproto.layout.plan import Plan
@@ -117,7 +116,7 @@ def _before(shape: CacheShape, cache: str, part: str) -> int:
 
 
 def _random(nbytes: int, device: torch.device) -> torch.Tensor:
-    return torch.empty(-(-nbytes // 8), dtype=torch.int64, device=device).random_().view(torch.uint8)[:nbytes]
+    return random_bytes(-(-nbytes // 8) * 8, device=device)[:nbytes]
 
 
 @dataclass(slots=True)
@@ -186,18 +185,5 @@ def measure_caches(shape: CacheShape, kernels: Kernels, repeats: int) -> Iterato
                 "what": side, "model": shape.name, "pair": "->".join(map(str, shape.pair)), "tokens": cut.tokens,
                 "state": cut.state, "parts": len(call.parts), "bytes": call.nbytes, "ratio": copy / kernel,
                 "copy_gbs": 2e-9 * call.nbytes / copy, "kernel_gbs": 2e-9 * call.nbytes / kernel,
-                "host_us": _host_us(call, kernels), "right": right,
+                "host_us": 1e6 * statistics.median(host_times(lambda: call.run(kernels), CALLS)), "right": right,  # noqa: B023
             }  # fmt: skip
-
-
-def _host_us(call: CacheCall, kernels: Kernels) -> float:
-    """The host's time until a call returns, median."""
-    spent = list[float]()
-    for turn in range(CALLS):
-        begin = time.perf_counter()
-        ticket = call.run(kernels)
-        spent.append(time.perf_counter() - begin)
-        if turn % 16 == 15:
-            torch.cuda.synchronize()
-        ticket.done()
-    return 1e6 * statistics.median(spent)

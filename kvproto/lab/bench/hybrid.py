@@ -22,41 +22,33 @@ from typing import Any
 from msgspec.structs import replace
 
 from kvproto.arguments import positive, several
+from kvproto.lab.bench.cache_calls import QWEN, heads
 from kvproto.lab.bench.hybrid_rank import HybridForm, HybridRank
 from kvproto.lab.bench.members import Members
 from kvproto.lab.bench.pipeline import LEAD_S
 from kvproto.lab.bench.results import Course, command_line, need_gpus
-from kvproto.layout.caches import END, Cache, CachePart
+from kvproto.layout.caches import Cache, CachePart
 from kvproto.layout.cut import Cut
 from kvproto.layout.sharding import Layout
 from kvproto.settings import Route, Settings
 
-#: every fourth layer has full attention
-LAYERS, FOURTH = 60, 4
-FULL = tuple(range(FOURTH - 1, LAYERS, FOURTH))
+LAYERS = 60
 RANKS, INSTANCES = 4, 4
 #: rooms of which the descriptors are posted, too: each takes as long as the one before
 DESCRIBED = 8
 #: bytes of a ring at most
 MOST_RING = 2 << 30
-#: of a gated delta net: a convolution of q, k and v over four taps, and the heads of the recurrence
-DELTA = tuple(CachePart(name, units, 128 * 3 * 2) for name, units in (("q", 16), ("k", 16), ("v", 64)))
-GDN = Cache("gdn", (*DELTA, CachePart("ssm", 64, 128 * 128 * 4)), travels=END)
-
-
-def heads(units: int, row: int) -> tuple[CachePart, ...]:
-    return CachePart("k", units, row), CachePart("v", units, row)
 
 
 def layouts(groups: int, *, tiny: bool) -> tuple[Layout, Layout]:
     """Return the prefill group's layout, and that of a decode instance."""
-    rest = tuple(layer for layer in range(LAYERS) if layer not in FULL)
-    caches = Cache("full", heads(2, 256), FULL), replace(GDN, layers=rest, groups=groups)
+    full, delta = QWEN
+    caches = full, replace(delta, groups=groups)
     layers, page = LAYERS, 64
     if tiny:
         layers, page = 2, 16
         parts = CachePart("q", 4, 48), CachePart("ssm", 4, 256)
-        caches = Cache("full", heads(2, 16), (1,)), replace(GDN, parts=parts, layers=(0,))
+        caches = Cache("full", heads(2, 16), (1,)), replace(delta, parts=parts, layers=(0,))
     return (
         Layout.of_caches(caches, layers=layers, page_size=page, tp=RANKS),
         Layout.of_caches(caches, layers=layers, page_size=page, tp=1),

@@ -5,6 +5,7 @@ clock.
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -131,6 +132,19 @@ def check_digests(work: KernelCall, kernels: Kernels) -> bool:
     work.run(kernels, tables[0])
     work.run(TorchKernels(), tables[1])
     return read_table(tables[0]) == read_table(tables[1])
+
+
+def host_times(call: Callable[[], Any], calls: int) -> list[float]:
+    """Seconds until each of so many calls returns, in order; a call returns its launch's ticket."""
+    spent = list[float]()
+    for turn in range(calls):
+        begin = time.perf_counter()
+        ticket = call()
+        spent.append(time.perf_counter() - begin)
+        if turn % 16 == 15:
+            torch.cuda.synchronize()
+        ticket.done()
+    return spent
 
 
 def device_times(calls: Sequence[Callable[[], Any]], repeats: int) -> list[float]:

@@ -15,8 +15,8 @@ twentieth, of 512 nothing.
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Sequence
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -27,7 +27,16 @@ from kvproto.io.kernels.base import Kernels, Side
 from kvproto.io.kernels.digest import new_table
 from kvproto.lab.bench import peer
 from kvproto.lab.bench.cache_calls import SHAPES, measure_caches
-from kvproto.lab.bench.kernel_work import OTHERS, KernelShape, check, check_digests, device_times, make_work, shapes
+from kvproto.lab.bench.kernel_work import (
+    OTHERS,
+    KernelShape,
+    check,
+    check_digests,
+    device_times,
+    host_times,
+    make_work,
+    shapes,
+)  # fmt: skip
 from kvproto.lab.bench.pools import random_bytes
 from kvproto.lab.bench.results import Course, command_line, need_gpus
 from kvproto.layout.cut import Cut
@@ -79,7 +88,7 @@ def measure_digests(shape: KernelShape, side: Side, nbytes: int, kernels: Kernel
     }  # fmt: skip
 
 
-def host_times(kernels: Kernels, calls: int) -> list[dict[str, Any]]:
+def measure_host(kernels: Kernels, calls: int) -> list[dict[str, Any]]:
     """Seconds until a call of a chunk of 512 tokens and 32 layers returns: median and 99th percentile."""
     found: list[dict[str, Any]] = []
     cases: tuple[tuple[Side, KernelShape, bool], ...] = (
@@ -92,15 +101,7 @@ def host_times(kernels: Kernels, calls: int) -> list[dict[str, Any]]:
         shares = plan.duties(0) if side == "gather" else plan.writers(0)
         shares = shares if every else shares[:1]
         work = make_work(shape, side, every, 512 * sum(plan.part_bytes(share, Cut(0, 1)) for share in shares))
-        spent = []
-        for turn in range(calls + 50):
-            begin = time.perf_counter()
-            ticket = work.run(kernels)
-            spent.append(time.perf_counter() - begin)
-            if turn % 16 == 15:
-                torch.cuda.synchronize()
-            ticket.done()
-        spent = sorted(spent[50:])
+        spent = sorted(host_times(partial(work.run, kernels), calls + 50)[50:])
         found.append({
             "what": side, "pair": shape.name, "parts": len(shares), "tokens": work.tokens,
             "median_us": 1e6 * spent[len(spent) // 2], "p99_us": 1e6 * spent[len(spent) * 99 // 100],
@@ -126,7 +127,7 @@ def run(options: argparse.Namespace, course: Course) -> dict[str, Any]:
     found: dict[str, Any] = {"kernels": [], "caches": [], "digests": []}
     found["strips"] = [measure_strip(strip, row, mib << 20, repeats) for strip, row in STRIPS]
     torch.cuda.empty_cache()
-    found["host"] = host_times(kernels, 200 if options.quick else 2000)
+    found["host"] = measure_host(kernels, 200 if options.quick else 2000)
     course.keep(found, "strips of rows, and the host's time")
     rows = [(side, *row) for side in sides for row in plan_rows(side, mib, options.quick)]
     for side, shape, every, size in course.cases(rows, 4):

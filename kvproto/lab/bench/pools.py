@@ -20,9 +20,9 @@ def seeded_bytes(shape: tuple[int, ...], seed: int, device: torch.device) -> tor
     return torch.randint(0, 256, shape, dtype=torch.uint8, generator=source, device=device)
 
 
-def random_bytes(*shape: int) -> torch.Tensor:
-    """Random bytes on the GPU, made eight at a time."""
-    made = torch.empty(shape, dtype=torch.uint8, device="cuda")
+def random_bytes(*shape: int, device: torch.device | str = "cuda") -> torch.Tensor:
+    """Random bytes, made eight at a time."""
+    made = torch.empty(shape, dtype=torch.uint8, device=device)
     made.view(torch.int64).random_()
     return made
 
