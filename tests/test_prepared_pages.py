@@ -81,12 +81,12 @@ def test_writes_are_ready_before_their_kv_is_posted_once_and_forgotten_with_thei
     pair.prefills[0].abort(other)
     pair.pump(lambda: pair.over(other))
     pair.rest()
-    assert not data.prepared_pages and not transport.prepared and not data.prepared_pages._pieces
+    assert not data.prepared_pages.kept and not transport.prepared and not data.prepared_pages._pieces
 
 
 def test_what_was_made_of_pages_that_the_engine_has_taken_back_is_not_posted(pair: PagesPair) -> None:
     data, room = data_of(pair), pair.open(CHUNK_TOKENS)
-    pair.pump(lambda: bool(data.prepared_pages))
+    pair.pump(lambda: bool(data.prepared_pages.kept))
     ours, theirs, tokens, prefix = pair.tables[room]
     fresh = [pair.free.pop() for _ in ours]
     pair.prefills[0].withdraw(room, 0)
@@ -106,7 +106,7 @@ def test_nothing_is_ready_before_the_room_s_own_pages_are_known(pair: PagesPair)
     pair.prefills[0].open(room, tokens, group=pair.numbers[1])
     pair.prefills[0].prefetch(room)
     pair.settle()
-    assert not data.prepared_pages and not data.transport.made
+    assert not data.prepared_pages.kept and not data.transport.made
     pair.prefills[0].produced(room, tokens, pages=ours)
     pair.prefills[0].aux(room, b"aux")
     pair.pump(lambda: pair.over(room))
@@ -116,7 +116,7 @@ def test_nothing_is_ready_before_the_room_s_own_pages_are_known(pair: PagesPair)
 def test_no_more_pieces_are_kept_than_may_be(pair: PagesPair, monkeypatch: pytest.MonkeyPatch) -> None:
     data = data_of(pair)
     first = pair.open(CHUNK_TOKENS)
-    pair.pump(lambda: bool(data.prepared_pages))
+    pair.pump(lambda: bool(data.prepared_pages.kept))
     monkeypatch.setattr(prepared_pages, "PIECES", 2 * data.prepared_pages._pieces - 1)
     second = pair.open(CHUNK_TOKENS)
     pair.settle()
@@ -140,7 +140,7 @@ def test_one_that_the_transport_refuses_is_made_when_it_is_due_and_what_was_prep
     room = pair.open(CHUNK_TOKENS - 1)
     pair.pump(lambda: bool(asked))
     pair.settle()
-    assert transport.made == 1 and not transport.prepared and not data.prepared_pages
+    assert transport.made == 1 and not transport.prepared and not data.prepared_pages.kept
     monkeypatch.setattr(transport, "prepare", prepare)
     pair.finish(room)
     pair.check(room)
@@ -151,7 +151,7 @@ def test_pages_that_differ_on_the_two_sides_are_laid_out_when_they_are_due() -> 
     with PagesPair(layout(1, page=PAGE), layout(1, page=8), chunk_tokens=CHUNK_TOKENS, settings=settings) as pair:
         data, room = data_of(pair), pair.open(CHUNK_TOKENS)
         pair.settle()
-        assert not data.prepared_pages and not data.transport.made
+        assert not data.prepared_pages.kept and not data.transport.made
         pair.finish(room)
         pair.check(room)
 
@@ -163,14 +163,14 @@ def test_what_is_ready_for_a_link_goes_with_all_that_is_kept_for_it(pair: PagesP
     data.page_writes.forget(link + 1)
     assert len(data.prepared_pages.keys) == 2
     data.page_writes.forget(link)
-    assert not data.prepared_pages and not data.transport.prepared and not data.prepared_pages._pieces
+    assert not data.prepared_pages.kept and not data.transport.prepared and not data.prepared_pages._pieces
     pair.finish(room)
     pair.check(room)
 
 
 def test_a_write_that_is_given_up_before_its_post_frees_what_was_prepared(pair: PagesPair) -> None:
     data, room = data_of(pair), pair.open(CHUNK_TOKENS)
-    pair.pump(lambda: bool(data.prepared_pages))
+    pair.pump(lambda: bool(data.prepared_pages.kept))
     forward = Forward()
     pair.prefills[0].produced(room, CHUNK_TOKENS, after=forward)
     pair.pump(lambda: bool(data.writes.unposted))
@@ -184,7 +184,7 @@ def test_a_write_that_is_given_up_before_its_post_frees_what_was_prepared(pair: 
 
 def test_a_fault_of_the_forward_frees_what_was_prepared(pair: PagesPair) -> None:
     data, room = data_of(pair), pair.open(CHUNK_TOKENS)
-    pair.pump(lambda: bool(data.prepared_pages))
+    pair.pump(lambda: bool(data.prepared_pages.kept))
     pair.prefills[0].produced(room, CHUNK_TOKENS, after=Forward(OSError("planted")))
     pair.pump(lambda: pair.over(room))
     assert not data.transport.prepared and not data.writes.unposted
@@ -249,7 +249,7 @@ def test_a_prepared_write_is_used_only_for_what_it_was_made_from(change: str) ->
     found = kept.take(asked(5, 5, b"others") if change == "effect" else effect, other)
     same = change in ("nothing", "a page before", "a page behind")
     assert (found is not None) is same and transport.freed == ([] if same else ["write 1"])
-    assert not kept and kept.left == prepared_pages.PIECES
+    assert not kept.kept and kept.left == prepared_pages.PIECES
     assert kept.take(effect, entry) is None
 
 

@@ -267,7 +267,7 @@ class PrefillData(PrefillWires):
     def _batches(self, effect: do.PreparePages, peer: PeerId) -> deque[PageBatch] | deque[PreparedBatch]:
         """Return the batches that the transport carries, prepared or made now."""
         entry = self.entries[effect.room]
-        kept = self.prepared_pages.take(effect, entry) if self.prepared_pages else None
+        kept = self.prepared_pages.take(effect, entry) if self.prepared_pages.kept else None
         made: deque[PageBatch] | deque[PreparedBatch]
         made, direct = (kept.batches, kept.direct) if kept is not None else self._made(effect, peer)
         self._counts["direct" if direct else "pages"] += 1

@@ -63,11 +63,8 @@ class PreparedPages:
         """`page_size`: tokens of a page of the rank's own pool."""
         self.transport, self.page_size = transport, page_size
         #: by room, then by (chunk, peer)
-        self._kept: dict[int, dict[tuple[int, int], PagePart]] = {}
+        self.kept: dict[int, dict[tuple[int, int], PagePart]] = {}
         self._pieces = 0
-
-    def __bool__(self) -> bool:
-        return bool(self._kept)
 
     @property
     def left(self) -> int:
@@ -77,12 +74,12 @@ class PreparedPages:
     @property
     def keys(self) -> set[tuple[int, int, int]]:
         """The sends whose writes are ready, as (room, chunk, peer)."""
-        return {(room, *key) for room, parts in self._kept.items() for key in parts}
+        return {(room, *key) for room, parts in self.kept.items() for key in parts}
 
     @property
     def batches(self) -> list[PreparedBatch]:
         """All batches that are ready."""
-        return [batch for parts in self._kept.values() for part in parts.values() for batch in part.batches]
+        return [batch for parts in self.kept.values() for part in parts.values() for batch in part.batches]
 
     def keep(
         self, effect: do.PreparePages, entry: RoomEntry, peer: PeerId, made: Iterable[PageBatch], *, direct: bool
@@ -99,16 +96,16 @@ class PreparedPages:
             self._spare(part)
             raise
         self._pieces += part.pieces
-        self._kept.setdefault(effect.room, {})[effect.chunk, effect.peer] = part
+        self.kept.setdefault(effect.room, {})[effect.chunk, effect.peer] = part
 
     def take(self, effect: do.PreparePages, entry: RoomEntry) -> PagePart | None:
         """Return the batches of this send; None: they are not ready, or were made from something else."""
-        parts = self._kept.get(effect.room, {})
+        parts = self.kept.get(effect.room, {})
         part = parts.pop((effect.chunk, effect.peer), None)
         if part is None:
             return None
         if not parts:
-            del self._kept[effect.room]
+            del self.kept[effect.room]
         self._pieces -= part.pieces
         same = part.entry is entry and part.ends == entry.ends and part.effect == effect
         if same and part.pages == self._own(effect, entry):
@@ -118,18 +115,18 @@ class PreparedPages:
 
     def forget(self, room: int) -> None:
         """The room is over."""
-        for part in self._kept.pop(room, {}).values():
+        for part in self.kept.pop(room, {}).values():
             self._drop(part)
 
     def leave(self, link: int) -> None:
         """Drop the writes of this link, whose peer's rows may lie elsewhere."""
-        for room, parts in list(self._kept.items()):
+        for room, parts in list(self.kept.items()):
             for key, part in list(parts.items()):
                 if part.effect.to.link == link:
                     del parts[key]
                     self._drop(part)
             if not parts:
-                del self._kept[room]
+                del self.kept[room]
 
     def _drop(self, part: PagePart) -> None:
         self._pieces -= part.pieces

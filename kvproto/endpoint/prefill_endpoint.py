@@ -149,7 +149,7 @@ class PrefillEndpoint(Endpoint):
         }  # fmt: skip
 
     def _release(self, effect: do.AnnounceReleased) -> None:
-        if self._data.prepared_pages:
+        if self._data.prepared_pages.kept:
             self._data.prepared_pages.forget(effect.room)
         super()._release(effect)
 

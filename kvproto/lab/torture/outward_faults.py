@@ -189,7 +189,7 @@ def _late(pair: InjectedPair) -> Room:
     room, data = pair.name(20), inside(pair.prefills[0]).data
     for call in (pair.open_decode, pair.open_prefill):
         pair.ask(call, room)
-    pair.until(lambda: data.prepared_pages or _over(pair, room))
+    pair.until(lambda: data.prepared_pages.kept or _over(pair, room))
     pair.ask(pair.produce, room)
     pair.until(partial(_over, pair, room))
     return room
