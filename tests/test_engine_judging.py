@@ -12,7 +12,7 @@ from typing import Any, Self, cast
 
 import pytest
 
-from examples.engine_runs import gpu_rows
+from examples.engine_runs import gpu_rows, own_rows
 from examples.engine_runs import table as engine_table
 from examples.engine_runs.cell import of_sglang, of_vllm
 from examples.engine_runs.hosts import LEAST
@@ -364,6 +364,24 @@ def test_sides_on_hosts_of_their_own_have_addresses_and_keys_and_kv_crosses_the_
     made.judge("many", [], [])
     cable = [(row["good"], row.get("cable_mb")) for row in kept]
     assert cable == [(True, 0.5), (False, 0.0), (True, 1.0), (True, None), (False, 0.0)]
+
+
+def test_the_engine_s_own_is_told_pair_by_pair_with_what_it_does_not_do() -> None:
+    one: dict[str, Any] = {"pair": "2:1", "backend": "kvproto", "scenario": "seq", "tokens": "8/8", "good": True}
+    rows = [
+        one, one | {"scenario": "many", "tokens": "16/16"}, one | {"scenario": "killed", "tokens": "2/2"},
+        one | {"scenario": "stages", "tokens": "0/0"}, one | {"scenario": "idle"},
+    ]  # fmt: skip
+    its = one | {"backend": "mooncake"}
+    all_its = [
+        its, its | {"scenario": "middle", "tokens": "0/4", "good": False, "errors": ["x" * 200]},
+        its | {"scenario": "killed", "tokens": "2/2", "decode_heard_s": 6.7},
+    ]  # fmt: skip
+    (row,) = own_rows.cells(of_sglang([*rows, *all_its, *(each | {"pair": "1:1"} for each in rows)]))
+    aborted = f"middle: 0 of 4, **no**: {'x' * own_rows.SAID}...", "-"
+    killed = "killed: 2 of 2, decode is answered in 6.7 s", "killed: 2 of 2"
+    assert row == ("SGLang", "2 → 1", "Mooncake", "8 of 8", "8 of 8", *aborted, *killed, "**no**", "yes")
+    assert len(own_rows.HEAD) == len(row)
 
 
 def test_rows_on_gpus_stand_by_pair_and_scenario_with_each_carrier() -> None:

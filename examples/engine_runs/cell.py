@@ -13,8 +13,8 @@ from typing import Any
 from examples.engine_runs.seen import seen
 
 OURS, PLAIN, OWN = "kvproto", "plain", "own"
-#: carriers of the engines' own; SGLang stages dense models alone
-OWNS = dict.fromkeys(("nixl", "staging", "mooncake"), OWN)
+#: carriers of the engines' own, by their names; SGLang stages dense models alone
+OWNS = {"nixl": "NixlConnector", "staging": "staging over Mooncake", "mooncake": "Mooncake"}
 #: names of what is posted, and of the descriptors in it
 POSTS = ("staged", "writes", "pages", "direct", "mapped", "posts"), ("pieces", "descriptors")
 #: SGLang's rows that are about a whole run, and stand in the others
@@ -25,7 +25,7 @@ WHOLE = ("idle", "counts", "digests")
 class Cell:
     """A scenario of a pair, by one carrier; `lag`: median milliseconds of the hand-over; `digests`, `blocks`:
     (compared, differ); `why`: what is wrong with it; `note`: what else was seen; `posts`: for each prompt, and their
-    descriptors, where they were counted (SGLang's are those of a whole run)."""
+    descriptors, where they were counted (SGLang's are those of a whole run); `by`: the name of an engine's own."""
 
     engine: str
     pair: str
@@ -41,6 +41,7 @@ class Cell:
     note: str
     build: str
     posts: tuple[float | None, float | None] = (None, None)
+    by: str = ""
 
 
 def of_vllm(rows: list[dict[str, Any]]) -> list[Cell]:
@@ -48,14 +49,18 @@ def of_vllm(rows: list[dict[str, Any]]) -> list[Cell]:
     return [
         Cell(
             "vLLM", row["pair"].replace("-", " → ").replace("+", " and "),
-            OWNS.get(row["carrier"], row["carrier"]), row["scenario"],
+            _carrier(row["carrier"]), row["scenario"],
             (row["equal"] + row.get("ties", 0), row["asked"]),
             tuple(row["digests"]), tuple(row["sums"]), row["back"], row["lags"][0] if row["lags"] else None,
             not row["wrong"], "; ".join(row["wrong"]), "; ".join(filter(None, (_tied(row), row["note"]))),
-            row.get("build", ""), _rate(row.get("posts", {}), row["asked"]),
+            row.get("build", ""), _rate(row.get("posts", {}), row["asked"]), OWNS.get(row["carrier"], ""),
         )
         for row in rows
     ]  # fmt: skip
+
+
+def _carrier(name: str) -> str:
+    return OWN if name in OWNS else name
 
 
 def _rate(posts: dict[str, int], prompts: int) -> tuple[float | None, float | None]:
@@ -73,10 +78,11 @@ def of_sglang(rows: list[dict[str, Any]]) -> list[Cell]:
     whole = {(row["pair"], row["backend"], row["scenario"]): row for row in rows}
     return [
         Cell(
-            "SGLang", row["pair"].replace(":", " → ", 1), OWNS.get(row["backend"], row["backend"]),
+            "SGLang", row["pair"].replace(":", " → ", 1), _carrier(row["backend"]),
             row["scenario"], _answers(row.get("tokens", "0/0")), _digests(whole.get(_of(row, "digests"), {})), (0, 0),
             whole.get(_of(row, "idle"), {}).get("good", False), row.get("lag_ms", [None])[0], row["good"],
             "" if row["good"] else _why(row), seen(row), row.get("build", ""), _counted(whole.get(_of(row, "counts"))),
+            OWNS.get(row["backend"], ""),
         )
         for row in rows
         if row["scenario"] not in WHOLE

@@ -4,9 +4,9 @@
 
 Read from what `examples.vllm.run` and `examples.sglang.run` keep of each row.  A row of the table is a scenario of one
 pair: what kvproto did with digests, and the times without them and of the engine's own connector (vLLM's NixlConnector,
-SGLang's staging), which had the same prompts.  SGLang's digests and whether its caches can be emptied are found out
-once a run, and stand in each of its rows. What clients were answered over HTTP (`guide`) and what is refused at start
-(`refusals`) stand on the same page.
+SGLang's staging), which had the same prompts; a further table has what the engine's own does (`own_rows`).  SGLang's
+digests and whether its caches can be emptied are found out once a run, and stand in each of its rows. What clients were
+answered over HTTP (`guide`) and what is refused at start (`refusals`) stand on the same page.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from examples.engine_runs import gpu_rows, refusals, upgrade_row
+from examples.engine_runs import gpu_rows, own_rows, refusals, upgrade_row
 from examples.engine_runs.cell import OURS, OWN, PLAIN, Cell, of_sglang, of_vllm
 
 TOP = Path(__file__).parents[2]
@@ -177,7 +177,9 @@ def told(cells: list[Cell]) -> str:
     builds = Counter(cell.build or "an earlier one" for cell in cells)
     said = ", ".join(f"{count} of {name}" for name, count in builds.most_common())
     ran = f"Rows by the build of kvproto that ran: {said}. {took()}"
-    return f"{summary(cells)}\n\n{ran}\n\n## Every row\n\n{each(cells)}{on_gpus()}{over_http()}{upgraded()}"
+    owns = f"## The engines' own connectors\n\n{_table(own_rows.HEAD, own_rows.cells(cells))}"
+    rest = f"## Every row\n\n{each(cells)}{on_gpus()}{over_http()}{upgraded()}"
+    return f"{summary(cells)}\n\n{ran}\n\n{owns}\n\n{rest}"
 
 
 def placed(page: str, text: str, begin: str = BEGIN, end: str = END) -> str:
