@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import itertools
 import json
+import math
+import multiprocessing
 import os
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -18,10 +20,11 @@ from examples.engine_runs.cell import of_sglang, of_vllm
 from examples.engine_runs.hosts import LEAST
 from examples.engine_runs.table import placed, read, told
 from examples.sglang import on_gpus, pack
+from examples.sglang.instance import Instance as SglangInstance
 from examples.sglang.messages import Answer, Request, Start
-from examples.sglang.pair import PAGES, Pair, Place, dtype_of, environment_of
-from examples.sglang.run import Table, backends_of, pages_of
-from examples.sglang.scenarios import digests
+from examples.sglang.pair import OWN_START_S, PAGES, Pair, Place, dtype_of, environment_of
+from examples.sglang.run import COMPARED_PAIRS, PAGED_PAIRS, PAIRS, Table, backends_of, pages_of, scenarios_of
+from examples.sglang.scenarios import Run, digests
 from examples.sglang.whole import Sure, Whole
 from examples.vllm.compiling import ORDER, Compiler
 from examples.vllm.instances import Cut, Instance
@@ -431,11 +434,73 @@ def test_posts_are_told_for_each_prompt_by_the_names_of_either_engine_and_carrie
     assert of_sglang([one | {"backend": "kvproto"}])[0].posts == (None, None)
 
 
-def test_sglang_s_own_staging_stands_beside_the_pairs_that_it_stages() -> None:
-    assert backends_of("1:2", []) == ["kvproto", "plain", "staging"] and backends_of("2:2", []) == ["kvproto"]
+def test_sglang_s_own_stands_beside_every_pair() -> None:
+    assert backends_of("1:2", []) == ["kvproto", "plain", "staging"]
+    for pair in PAIRS:
+        own = backends_of(pair, [])[-1]
+        assert own == ("staging" if pair in COMPARED_PAIRS else "mooncake"), pair
+        assert {"seq", "middle", "killed"} <= {*scenarios_of(pair, own)} < {*scenarios_of(pair, "kvproto")}
+    assert {*PAGED_PAIRS} <= {*PAIRS} and "many" in scenarios_of("2:1", "nixl")
     assert backends_of("mla 1:2", []) == ["kvproto", "mooncake"] and backends_of("1:2", ["plain"]) == ["plain"]
     assert backends_of("mla 1:2", ["mooncake"]) == ["mooncake"]
     assert pages_of("2 stages:2 pages 16-32") == ("2 stages:2", (16, 32)) and pages_of("mla 1:2") == ("mla 1:2", PAGES)
+
+
+class Answering:
+    """Stands in for an instance: it answers a request at once, or it has ended, or never answers."""
+
+    def __init__(self, manner: str) -> None:
+        self.manner, self.silent, self.allowed = manner, False, math.nan
+
+    def ready(self, limit: float | None) -> None:
+        if self.manner == "refuses":
+            raise EOFError
+        assert limit == OWN_START_S
+
+    def allow(self, patience: float) -> None:
+        self.allowed = patience
+
+    def wait(self, *rids: str) -> list[Answer]:
+        self.silent = self.manner == "hangs"
+        return [Answer(rid, error="no answer" if self.silent else "", tokens=[1] * (not self.silent)) for rid in rids]
+
+    def ask(self, _: Request) -> None: ...
+    def go_on(self) -> None: ...
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize(("manner", "good", "why"), [
+    ("answers", [True, True], []),
+    ("refuses", [False, False], ["an instance ended, or did not start: EOFError()", "a.b.RuntimeError: no such pages"]),
+    ("hangs", [False, False], ["not asked: no answer in the first requests", "a.b.RuntimeError: no such pages"]),
+])  # fmt: skip
+def test_a_refusal_or_a_hang_of_sglang_s_own_is_the_row_of_each_scenario(
+    manner: str, good: list[bool], why: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("examples.sglang.pair.Instance", lambda *_: Answering(manner))
+    monkeypatch.setattr(Run, "prompts", lambda run, lengths: [run.truth.update({(7,): Reference([1])}) or [7]])
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    (tmp_path / "decode.log").write_text("busy\nKVTransferError: aborted\na.b.RuntimeError: no such pages\nlast\n")
+    run = Run("2:2", "mooncake", tmp_path, PAGES, lambda _: None)
+    run.play(["seq", "many"])
+    rows = [row for row in run.rows if row["scenario"] != "counts"]
+    assert run.own and [(row["scenario"], row["good"]) for row in rows] == list(zip(("seq", "many"), good, strict=True))
+    assert all(row["errors"] == why for row in rows)
+
+
+def test_an_instance_is_waited_for_as_long_as_it_answers() -> None:
+    line, other = multiprocessing.Pipe()
+    instance = object.__new__(SglangInstance)
+    instance._line, instance.answers, instance.silent = line, {}, False
+    instance.start, instance.patience, instance.heard = Start("decode", 1, 0, "", 0, "", ""), math.inf, 0.0
+    other.send(Answer("r1", [5]))
+    instance.allow(0.05)
+    (first,) = instance.wait("r1")
+    assert first.tokens == [5] and not instance.silent
+    (second,) = instance.wait("r2", seconds=0.01)
+    assert second.error == "no answer within 0.01 s" and not instance.silent  # that is how long it has
+    (third,) = instance.wait("r3")
+    assert third.error == "no answer within 0.05 s" and instance.silent
 
 
 def test_pairs_play_in_the_order_in_which_they_are_asked_for() -> None:

@@ -7,6 +7,7 @@ the parent's end; the child's is `serving`.
 from __future__ import annotations
 
 import contextlib
+import math
 import multiprocessing
 import os
 import time
@@ -32,6 +33,8 @@ class Instance:
     def __init__(self, start: Start, host: Host | None = None) -> None:
         """`host`: the one on which its processes are; None: this one."""
         self.start, self.host, self.answers = start, host, {}  # type: Start, Host | None, dict[str, Answer]
+        #: seconds without any answer after which none is waited for, since when, and whether that came to pass
+        self.patience, self.heard, self.silent = math.inf, 0.0, False
         self._serves = False
         context = multiprocessing.get_context("spawn")
         self._line, other = context.Pipe()
@@ -48,11 +51,16 @@ class Instance:
             os.environ.update(before)
         other.close()
 
-    def ready(self) -> None:
-        """Wait until it serves; RuntimeError, EOFError: it does not."""
+    def allow(self, patience: float) -> None:
+        """Wait for answers as long as one comes in every `patience` seconds from now on."""
+        self.patience, self.heard = patience, time.monotonic()
+
+    def ready(self, limit: float | None = None) -> None:
+        """Wait until it serves, so many seconds at most; RuntimeError, EOFError: it does not."""
         if self._serves:
             return
-        if not self._line.poll(limit := START_S[self.start.device]) or self._line.recv() != "ready":
+        limit = START_S[self.start.device] if limit is None else limit
+        if not self._line.poll(limit) or self._line.recv() != "ready":
             raise RuntimeError(f"{self.start.side} did not start within {limit} s")
         self._serves = True
 
@@ -68,10 +76,15 @@ class Instance:
         """The answers; one that does not come is an error that says so."""
         seconds = ANSWER_S[self.start.device] if seconds is None else seconds
         end = time.monotonic() + seconds
-        while any(rid not in self.answers for rid in rids) and (left := end - time.monotonic()) > 0:
+        while any(rid not in self.answers for rid in rids):
+            last = min(end, self.heard + self.patience)
+            if (left := last - time.monotonic()) <= 0:
+                self.silent |= last < end
+                seconds = self.patience if self.silent else seconds
+                break
             if self._line.poll(left):
                 answer = self._line.recv()
-                self.answers[answer.rid] = answer
+                self.answers[answer.rid], self.heard = answer, time.monotonic()
         return [self.answers.pop(rid, Answer(rid, error=f"no answer within {seconds} s")) for rid in rids]
 
     def flush(self) -> str:

@@ -8,7 +8,9 @@ SGLang's options for it.  What its instances answer is compared with the whole m
 from __future__ import annotations
 
 import json
+import math
 import random
+import re
 import statistics
 import time
 from collections.abc import Callable
@@ -25,6 +27,8 @@ from examples.vllm.reference import Reference
 
 CONTROL = 900_000
 TOKENS = 16
+#: characters of an error that a row keeps
+SAID = 160
 STAGING = {
     "SGLANG_DISAGG_STAGING_BUFFER": "1", "SGLANG_STAGING_USE_TORCH": "1",
     "SGLANG_DISAGG_STAGING_POOL_SIZE_MB": "64", "SGLANG_DISAGG_STAGING_BUFFER_SIZE_MB": "16",
@@ -34,6 +38,10 @@ BACKENDS: dict[str, tuple[str, bool, dict[str, str]]] = {
     "kvproto": ("kvproto", True, {}), "plain": ("kvproto", False, {}),
     "staging": ("mooncake", False, STAGING), "mooncake": ("mooncake", False, {}), "nixl": ("nixl", False, {}),
 }  # fmt: skip
+#: seconds in which an instance of SGLang's own serves on a CPU, and in which it has some answer
+OWN_START_S, OWN_ANSWER_S = 300.0, 60.0
+#: of a log: the line that says why something ended; what was aborted is no reason
+RAISED = re.compile(r"^(?:\w+\.)*(?!KVTransferError)\w*(?:Error|Exception): .+", re.MULTILINE)
 #: tokens a page at prefill and at decode, where a pair does not say it
 PAGES = 16, 16
 #: of a hybrid model on a CPU: its kernels, and a state in the model's own type, so that tokens are those of the model
@@ -78,6 +86,8 @@ class Pair:
     #: those of its sides, if each is on one of its own, and the bytes that had crossed between them at the last row
     hosts: Hosts | None = None
     crossed = 0
+    #: whether SGLang's own backend carries the KV: it may refuse this pair, or never answer
+    own = False
 
     def __init__(
         self, pair: str, backend: str, folder: Path, pages: tuple[int, int], keep: Callable[[dict[str, Any]], None],
@@ -102,6 +112,7 @@ class Pair:
         #: rooms that one side has given up when the other may have had all of them
         self.given_up: set[int] = set()
         name, digests, environment = BACKENDS[backend]
+        self.own = name != "kvproto"
         self.whole = whole
         environment = environment | environment_of(pair, place)
         port = 20_000 + self.room % 9_000
@@ -127,6 +138,26 @@ class Pair:
     def make(self, start: Start) -> Instance:
         """Make an instance on its host, which begins to start."""
         return Instance(start, self._host(start.side))
+
+    def ready(self) -> None:
+        """Wait until both serve."""
+        for instance in (self.p, self.d):
+            instance.ready(OWN_START_S if self.own and self.place.device == "cpu" else None)
+
+    def allow(self) -> None:
+        """Wait for the answers of SGLang's own no longer than they may take."""
+        for instance in (self.p, self.d):
+            instance.allow(OWN_ANSWER_S if self.own and self.place.device == "cpu" else math.inf)
+
+    @property
+    def silent(self) -> bool:
+        """Whether an instance has not answered in that time."""
+        return self.p.silent or self.d.silent
+
+    def raised(self) -> str:
+        """Return the first error in the logs of SGLang's own; empty: there is none."""
+        found = (RAISED.search(file.read_text(errors="replace")) for file in sorted(self.folder.glob("*.log")))
+        return next((match[0] for match in found if match), "")[:SAID]
 
     def _host(self, side: str) -> Host | None:
         return self.hosts.of[side[0].upper()] if self.hosts else None
@@ -179,7 +210,8 @@ class Pair:
         pairs = list(zip(requests, answers, strict=True))
         differ = [n for n, (asked, said) in enumerate(pairs) if self.differs(asked, said)]
         right = f"{len(requests) - len(differ)}/{len(requests)}"
-        errors = sorted({answer.error[:160] for answer in answers if answer.error})
+        errors = sorted({answer.error[:SAID] for answer in answers if answer.error})
+        errors += [self.raised()] if self.own and self.silent else []
         sure = [(truth, said) for asked, said in pairs if isinstance(truth := self.truth[tuple(asked.prompt)], Sure)]
         if any(truth.lead for truth, _ in sure):
             more["lead"] = round(min(truth.lead for truth, _ in sure), 3)

@@ -34,12 +34,14 @@ CONTROLLED = 64, 100, 200
 #: seconds within which the other side hears of an abort, and within which a request that was given up is answered
 SOON, ENDED = 20.0, 60.0
 #: what an instance that has ended, or does not start, raises
-ENDED_EARLY = RuntimeError, EOFError, BrokenPipeError
+ENDED_EARLY = RuntimeError, EOFError, ConnectionError
 MOMENTS = tuple(0.05 * n for n in range(8))
 SCENARIOS = ("seq", "many", "alone", "refused", "middle", "stages", "control", "astray", "killed", "idle")
 #: what kvproto does without digests, and what SGLang's own backends do beside it
 TIMED = ("seq", "many", "alone", "refused", "idle")
 COMPARED = (*TIMED, "middle", "killed")
+#: and of most pairs
+BRIEF = ("seq", "middle", "killed")
 
 
 class Run(Pair):
@@ -141,7 +143,8 @@ class Run(Pair):
         (answer,) = self.d.wait(waits.rid, seconds=ENDED)
         heard = round(time.monotonic() - begin, 2)
         self.p = self.make(self.p.start)
-        self.p.ready()
+        self.ready()
+        self.allow()
         answers = self.both(*after)
         self.judge("killed", after, answers, decode_heard_s=heard, decode_said=answer.error[:200])
 
@@ -164,8 +167,7 @@ class Run(Pair):
 
     def foresee_alone(self, scenarios: list[str]) -> None:
         """Ask another engine while both stand still: idle schedulers take its cores."""
-        for instance in (self.p, self.d):
-            instance.ready()
+        self.ready()
         try:
             for instance in (self.p, self.d):
                 instance.pause()
@@ -180,8 +182,7 @@ class Run(Pair):
         A process's first forward of several requests takes it a second or more, whoever carries their KV; on a GPU the
         first of many compiles, too.
         """
-        for instance in (self.p, self.d):
-            instance.ready()
+        self.ready()
         self.noise.seed("warm")
         lengths = [length * self.place.scale for length in (MANY if self.place.gpus else (20, 40, 60, 80))]
         self.warming = [self.request(self.draw(length)) for length in lengths]
@@ -195,7 +196,7 @@ class Run(Pair):
 
     def play(self, scenarios: list[str]) -> None:
         """All of them, and what the probes have seen; an instance that ends by itself ends them."""
-        at = "start"
+        at, left = "start", [*scenarios]
         try:
             for instance in (self.p, self.d):
                 instance.go_on()
@@ -203,16 +204,28 @@ class Run(Pair):
                 if self.whole is not None:
                     self.foresee_alone(scenarios)
                 self.begin()
+                at = "the first requests"
+                self.allow()
                 self.answers(*self.warming or ())
-            for at in scenarios:
+            while left and not self.silent:
+                at = left[0]
                 self.noise.seed(at)
+                self.allow()
                 getattr(self, at)()
+                del left[0]
             time.sleep(0.5)
-            self.seen()
         except ENDED_EARLY as error:
-            self.row(at, good=False, errors=[f"an instance ended, or did not start: {error!r}"])
+            why = f"an instance ended, or did not start: {error!r}"
+            if not self.own:
+                self.row(at, good=False, errors=[why])
+                return
+        else:
+            why = f"not asked: no answer in {at}"
         finally:
             self.close()
+        for name in left:  # each has its row, whatever SGLang's own does
+            self.row(name, good=False, errors=list(filter(None, [why, self.raised()])))
+        self.seen()
 
     def seen(self) -> None:
         """Times from the last chunk's KV to decode's taking it over and to its first step, posts, and digests."""

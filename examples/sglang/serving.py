@@ -11,10 +11,13 @@ import os
 import sys
 import time
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from examples.sglang.messages import WHOLE, Answer, Request, Start
 
+#: kvproto's backend, and the one of an instance that does both
+OURS = "kvproto", ""
 #: of both sides: nothing that the runs do not need
 OPTIONS: dict[str, Any] = {
     "attention_backend": "torch_native", "sampling_backend": "pytorch", "skip_tokenizer_init": True,
@@ -33,6 +36,10 @@ TOKENS = {"max_total_tokens": 8192, "context_length": 1024, "chunked_prefill_siz
 def serve(start: Start, line: Connection) -> None:
     """The child.  What it starts has its path, and that of the parent is not PYTHONPATH's."""
     sys.path[:0] = os.environ["PYTHONPATH"].split(os.pathsep)
+    if start.backend not in OURS:  # why another backend refuses a pair stands in its log alone
+        log = os.open(Path(start.folder, f"{start.side}.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        for stream in (1, 2):
+            os.dup2(log, stream)
     import sglang
 
     options = OPTIONS | {name: number * start.scale for name, number in TOKENS.items()} | {
