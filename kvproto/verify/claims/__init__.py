@@ -16,7 +16,7 @@ from kvproto.verify.claims.prefill_write import write_claims
 from kvproto.verify.framework.claims import Claims
 
 #: in the order of `TABLES`
-CLAIMS: tuple[Claims[Any], ...] = (
+CLAIMS: tuple[Claims[Any, Any], ...] = (
     prefill_room.room_claims, send_claims, write_claims, prefill_link.link_claims, decode_room.room_claims, grant_claims,
     decode_link.link_claims,
 )  # fmt: skip

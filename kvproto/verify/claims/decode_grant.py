@@ -30,7 +30,7 @@ class Seen(Ghost, frozen=True):
     stopped: bool = False
 
 
-grant_claims: Claims[DGrantValue] = Claims(decode_grant, Seen)
+grant_claims: Claims[DGrantValue, Seen] = Claims(decode_grant, Seen)
 holds, assumes, promises = grant_claims.holds, grant_claims.assumes, grant_claims.promises
 V = DGrantValue
 BEGUN = (S.AWAIT_WRITERS, S.AWAIT_SPACE, S.FILLING, S.FILLING_PAGES, S.SCATTERING, S.QUARANTINED)
@@ -56,22 +56,17 @@ def follow(step: Step) -> Seen:
 
 
 # --------------------------------------------------------------------------------------- the invariant
-@holds(*BEGUN)
-def writers_are_those_agreed_on(v: V, g: Seen) -> bool:
-    """Its writers are those of the plan, and there are some."""
-    return v.writers == g.agreed and bool(g.agreed)
-
-
-@holds(*BEGUN)
-def nobody_else_is_in_it(v: V, g: Seen) -> bool:
-    """Every writer that asked, arrived or goes by pages is one of the agreed writers."""
-    return within(v.asked, g.agreed) and within(v.arrived, g.agreed) and within(v.by_pages, g.agreed)
-
-
-@holds(S.AWAIT_SPACE)
-def waits_without_region(v: V, g: Seen) -> bool:
-    """It queues without a region; parts by pages alone are in place, and a writer has not given it up."""
-    return g.queues and not v.grant and within(v.arrived, v.by_pages) and v.by_pages != v.writers
+holds(*BEGUN)(
+    "Its writers are those of the plan, and there are some.", lambda v, g: v.writers == g.agreed and bool(g.agreed)
+)
+holds(*BEGUN)(
+    "Every writer that asked, arrived or goes by pages is one of the agreed writers.",
+    lambda v, g: within(v.asked, g.agreed) and within(v.arrived, g.agreed) and within(v.by_pages, g.agreed),
+)
+holds(S.AWAIT_SPACE)(
+    "It queues without a region; parts by pages alone are in place, and a writer has not given it up.",
+    lambda v, g: g.queues and not v.grant and within(v.arrived, v.by_pages) and v.by_pages != v.writers,
+)
 
 
 @holds(S.AWAIT_WRITERS)
@@ -81,64 +76,33 @@ def waits_for_a_writer(v: V, g: Seen) -> bool:
     return some and not v.grant and within(v.arrived, v.by_pages) and within(v.by_pages, v.asked)
 
 
-@holds(S.AWAIT_SPACE, S.FILLING, S.SCATTERING, S.QUARANTINED)
-def all_have_asked(v: V, g: Seen) -> bool:
-    """It queues for a region, or has one, because every writer has asked: the KV of all was computed."""
-    return v.asked == v.writers
-
-
-@holds(S.FILLING, S.SCATTERING, S.QUARANTINED)
-def has_its_region(v: V, g: Seen) -> bool:
-    """The region that it names is its own, and somebody has not given it up."""
-    return v.grant > 0 and v.grant == g.region and v.by_pages != v.writers
-
-
-@holds(S.FILLING_PAGES)
-def the_rest_goes_by_pages(v: V, g: Seen) -> bool:
-    """Every writer whose part is not in place goes by pages."""
-    return within(v.writers & ~v.arrived, v.by_pages)
-
-
-@holds(S.FILLING)
-def somebody_stages(v: V, g: Seen) -> bool:
-    """Some writer has not given the region up, and its part is not in place."""
-    return bool(v.writers & ~v.by_pages & ~v.arrived)
-
-
-@holds(S.SCATTERING)
-def knows_that_its_room_has_failed(v: V, g: Seen) -> bool:
-    """It knows whether the room has failed."""
-    return v.over == g.stopped
-
-
-@holds(*OPEN)
-def its_room_is_at_work(v: V, g: Seen) -> bool:
-    """The room has not failed."""
-    return not v.over and not g.stopped
-
-
-@holds(S.AWAIT_WRITERS, S.AWAIT_SPACE, S.FILLING_PAGES, S.FREED)
-def has_no_region(v: V, g: Seen) -> bool:
-    """It has nothing of the ring."""
-    return not g.region
-
-
-@holds(S.AWAIT_WRITERS, S.FILLING, S.FILLING_PAGES, S.SCATTERING, S.QUARANTINED, S.FREED)
-def does_not_queue(v: V, g: Seen) -> bool:
-    """It queues for nothing."""
-    return not g.queues
-
-
-@holds(*OPEN)
-def somebody_is_awaited(v: V, g: Seen) -> bool:
-    """Some writer's part is not in place."""
-    return v.arrived != v.writers
-
-
-@holds(S.SCATTERING)
-def every_staged_part_is_there(v: V, g: Seen) -> bool:
-    """The part of every writer that stages is in place."""
-    return within(v.writers & ~v.by_pages, v.arrived)
+holds(S.AWAIT_SPACE, S.FILLING, S.SCATTERING, S.QUARANTINED)(
+    "It queues for a region, or has one, because every writer has asked: the KV of all was computed.",
+    lambda v, g: v.asked == v.writers,
+)
+holds(S.FILLING, S.SCATTERING, S.QUARANTINED)(
+    "The region that it names is its own, and somebody has not given it up.",
+    lambda v, g: v.grant > 0 and v.grant == g.region and v.by_pages != v.writers,
+)
+holds(S.FILLING_PAGES)(
+    "Every writer whose part is not in place goes by pages.", lambda v, g: within(v.writers & ~v.arrived, v.by_pages)
+)
+holds(S.FILLING)(
+    "Some writer has not given the region up, and its part is not in place.",
+    lambda v, g: bool(v.writers & ~v.by_pages & ~v.arrived),
+)
+holds(S.SCATTERING)("It knows whether the room has failed.", lambda v, g: v.over == g.stopped)
+holds(*OPEN)("The room has not failed.", lambda v, g: not v.over and not g.stopped)
+holds(S.AWAIT_WRITERS, S.AWAIT_SPACE, S.FILLING_PAGES, S.FREED)(
+    "It has nothing of the ring.", lambda v, g: not g.region
+)
+holds(S.AWAIT_WRITERS, S.FILLING, S.FILLING_PAGES, S.SCATTERING, S.QUARANTINED, S.FREED)(
+    "It queues for nothing.", lambda v, g: not g.queues
+)
+holds(*OPEN)("Some writer's part is not in place.", lambda v, g: v.arrived != v.writers)
+holds(S.SCATTERING)(
+    "The part of every writer that stages is in place.", lambda v, g: within(v.writers & ~v.by_pages, v.arrived)
+)
 
 
 # -------------------------------------------------------------------------------------- the assumptions
@@ -148,22 +112,13 @@ def writers_of_the_plan(v: V, e: ev.StagingRequested | ev.PagesRequested, g: See
     return bool(e.writers) and (v.state == S.NEW or e.writers == g.agreed)
 
 
-@assumes(ev.StagingRequested, ev.PagesRequested, paid="decode_room: `of_plan`, `of_plan_over_pages`")
-def the_first_is_a_writer(v: V, e: ev.StagingRequested | ev.PagesRequested, g: Seen) -> bool:
-    """The writer that opens a grant is one of its writers."""
-    return v.state != S.NEW or among(e.peer, e.writers)
-
-
-@assumes(ev.SpaceReserved, ev.SpaceDenied, ev.SpaceQueued, paid="rank: only what queues is served")
-def serves_who_queues(v: V, e: ev.GrantEvent, g: Seen) -> bool:
-    """The ring answers those that queue."""
-    return g.queues
-
-
-@assumes(ev.SpaceReserved, paid="ring: ids count from 1")
-def regions_count_from_one(v: V, e: ev.SpaceReserved, g: Seen) -> bool:
-    """A region has a number above 0."""
-    return e.grant > 0
+assumes(ev.StagingRequested, ev.PagesRequested, paid="decode_room: `of_plan`, `of_plan_over_pages`")(
+    "The writer that opens a grant is one of its writers.", lambda v, e, g: v.state != S.NEW or among(e.peer, e.writers)
+)
+assumes(ev.SpaceReserved, ev.SpaceDenied, ev.SpaceQueued, paid="rank: only what queues is served")(
+    "The ring answers those that queue.", lambda v, e, g: g.queues
+)
+assumes(ev.SpaceReserved, paid="ring: ids count from 1")("A region has a number above 0.", lambda v, e, g: e.grant > 0)
 
 
 # ---------------------------------------------------------------------------------------- the promises
@@ -204,18 +159,14 @@ def scatters_what_all_have_written(step: Step, effect: do.LaunchScatter) -> bool
     )  # fmt: skip
 
 
-@promises("S9", do.ReserveSpace)
-def reserves_when_all_have_asked(step: Step, effect: do.ReserveSpace) -> bool:
-    """A region is requested when every writer has asked, so it waits for no forward; and only for staging
-    writers.
-    """
-    return step.after.asked == step.then.agreed and step.after.by_pages != step.then.agreed
-
-
-@promises("L2", do.SendQueued)
-def says_for_what_it_waits(step: Step, effect: do.SendQueued) -> bool:
-    """The requester is told whether the chunk waits for other writers or in the ring's queue."""
-    return effect.early == (step.after.state is S.AWAIT_WRITERS)
+promises("S9", do.ReserveSpace)(
+    "A region is requested when every writer has asked, so it waits for no forward; and only for staging writers.",
+    lambda step, effect: step.after.asked == step.then.agreed and step.after.by_pages != step.then.agreed,
+)
+promises("L2", do.SendQueued)(
+    "The requester is told whether the chunk waits for other writers or in the ring's queue.",
+    lambda step, effect: effect.early == (step.after.state is S.AWAIT_WRITERS),
+)
 
 
 @promises("S3", do.Send)
@@ -324,10 +275,10 @@ def answers_who_asks_for_pages(step: Step) -> bool:
     return len(confirmed) == there and len(step.all_of(do.TransmitPages)) == 1 - there
 
 
-@promises("L5", do.FreeSpace)
-def frees_before_it_tells(step: Step, effect: do.FreeSpace) -> bool:
-    """A region is the ring's again before anybody hears of it: who comes next finds it."""
-    return step.effects[0] == effect
+promises("L5", do.FreeSpace)(
+    "A region is the ring's again before anybody hears of it: who comes next finds it.",
+    lambda step, effect: step.effects[0] == effect,
+)
 
 
 @promises("L1", on=(ev.PartArrived,))

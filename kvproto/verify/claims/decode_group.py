@@ -21,7 +21,7 @@ class DecodeGroup(Ghost, frozen=True):
     links: RankMask = 0
 
 
-group_claims: Claims[GroupValue] = Claims(decode_group, DecodeGroup)
+group_claims: Claims[GroupValue, DecodeGroup] = Claims(decode_group, DecodeGroup)
 holds, assumes, promises = group_claims.holds, group_claims.assumes, group_claims.promises
 V = GroupValue
 
@@ -44,72 +44,39 @@ def follow(step: Step) -> DecodeGroup:
 
 
 # --------------------------------------------------------------------------------------- the invariant
-@holds()
-def knows_the_links(v: V, g: DecodeGroup) -> bool:
-    """It knows which ranks have a link."""
-    return within(v.links, g.links) and within(g.links, v.links)
-
-
-@holds(S.PREPARING, S.CALLING, S.CALLED, S.UNLINKED)
-def is_the_last_call(v: V, g: DecodeGroup) -> bool:
-    """The engine wants it, and its call is the last one."""
-    return g.wanted and v.call == g.call
-
-
-@holds(S.NEW, S.LEFT, S.GONE)
-def is_not_wanted(v: V, g: DecodeGroup) -> bool:
-    """The engine has let go of it."""
-    return not g.wanted
-
-
-@holds(S.CALLED, S.LEFT)
-def some_link_is_left(v: V, g: DecodeGroup) -> bool:
-    """Some rank has a link."""
-    return bool(v.links)
-
-
-@holds(S.NEW, S.UNLINKED, S.GONE)
-def no_link_is_left(v: V, g: DecodeGroup) -> bool:
-    """No rank has a link."""
-    return not v.links
+holds()("It knows which ranks have a link.", lambda v, g: within(v.links, g.links) and within(g.links, v.links))
+holds(S.PREPARING, S.CALLING, S.CALLED, S.UNLINKED)(
+    "The engine wants it, and its call is the last one.", lambda v, g: g.wanted and v.call == g.call
+)
+holds(S.NEW, S.LEFT, S.GONE)("The engine has let go of it.", lambda v, g: not g.wanted)
+holds(S.CALLED, S.LEFT)("Some rank has a link.", lambda v, g: bool(v.links))
+holds(S.NEW, S.UNLINKED, S.GONE)("No rank has a link.", lambda v, g: not v.links)
 
 
 # --------------------------------------------------------------------------------------- what others pay for
-@assumes(gt.LinkEnded, paid="The rank forgets a link once; a call that makes none is told before the next event.")
-def the_link_was_there(v: V, e: gt.LinkEnded, g: DecodeGroup) -> bool:
-    """The rank had a link, or was to get one."""
-    return among(e.rank, g.links)
-
-
-@assumes(gt.DisconnectCalled, paid="`PrefillGroups.disconnect` and `GroupParty` look first.")
-def it_was_wanted(v: V, e: gt.DisconnectCalled, g: DecodeGroup) -> bool:
-    """The engine wants the group."""
-    return g.wanted
-
-
-@assumes(gt.GroupPrepared, paid="A plan links a decode rank to some rank of each group.")
-def some_rank_is_called(v: V, e: gt.GroupPrepared, g: DecodeGroup) -> bool:
-    """There are ranks to call."""
-    return bool(e.ranks)
-
-
-@assumes(gt.NameFound, paid="Names are looked up for links alone, and a link that ends is told.")
-def it_was_called(v: V, e: gt.NameFound, g: DecodeGroup) -> bool:
-    """The rank has a link, or it is known why not."""
-    return v.call != e.call or among(e.rank, v.links) or among(e.rank, v.unlinked)
+assumes(gt.LinkEnded, paid="The rank forgets a link once; a call that makes none is told before the next event.")(
+    "The rank had a link, or was to get one.", lambda v, e, g: among(e.rank, g.links)
+)
+assumes(gt.DisconnectCalled, paid="`PrefillGroups.disconnect` and `GroupParty` look first.")(
+    "The engine wants the group.", lambda v, e, g: g.wanted
+)
+assumes(gt.GroupPrepared, paid="A plan links a decode rank to some rank of each group.")(
+    "There are ranks to call.", lambda v, e, g: bool(e.ranks)
+)
+assumes(gt.NameFound, paid="Names are looked up for links alone, and a link that ends is told.")(
+    "The rank has a link, or it is known why not.",
+    lambda v, e, g: v.call != e.call or among(e.rank, v.links) or among(e.rank, v.unlinked),
+)
 
 
 # --------------------------------------------------------------------------------------- the promises
-@promises("G1", gt.CallRanks)
-def calls_for_the_last_connect(step: Step, effect: gt.CallRanks) -> bool:
-    """Ranks are called for the engine's last `connect` alone, and not if it has let go of the group."""
-    return step.seen.wanted and step.event.call == step.seen.call
-
-
-@promises("G1", gt.LeaveRanks)
-def leaves_what_is_let_go(step: Step, effect: gt.LeaveRanks) -> bool:
-    """Links are let go of when the engine lets go of the group."""
-    return not step.then.wanted
+promises("G1", gt.CallRanks)(
+    "Ranks are called for the engine's last `connect` alone, and not if it has let go of the group.",
+    lambda step, effect: step.seen.wanted and step.event.call == step.seen.call,
+)
+promises("G1", gt.LeaveRanks)(
+    "Links are let go of when the engine lets go of the group.", lambda step, effect: not step.then.wanted
+)
 
 
 @promises("G2", on=(gt.LinkEnded,))
@@ -119,25 +86,19 @@ def tells_each_link_once(step: Step) -> bool:
     return len(told) == 1 and told[0].rank == step.event.rank and told[0].left == (not step.seen.wanted)
 
 
-@promises("G2", on=(gt.LinkEnded, gt.GroupPrepared))
-def knows_why(step: Step) -> bool:
-    """The reason is known why a rank must do without a link."""
-    return within(step.after.unlinked, step.before.unlinked) or step.after.why == step.event.why
-
-
-@promises("G3")
-def keeps_nothing_without_a_link(step: Step) -> bool:
-    """A group that was let go is not kept without a link."""
-    return step.then.wanted or bool(step.after.links) or step.after.state in (S.NEW, S.GONE)
-
-
-@promises("G3", on=(gt.CloseCalled,))
-def keeps_nothing_of_a_closed_endpoint(step: Step) -> bool:
-    """Nothing is kept, called or let go of when the endpoint is closed: the rank takes leave of all links."""
-    return step.after.state in (S.GONE, S.NEW) and not (step.all_of(gt.CallRanks) or step.all_of(gt.LeaveRanks))
-
-
-@promises("G3", gt.KeepUnlinked)
-def counts_what_has_no_link(step: Step, effect: gt.KeepUnlinked) -> bool:
-    """A group that the engine wants and that has no link is counted."""
-    return step.after.state is S.UNLINKED
+promises("G2", on=(gt.LinkEnded, gt.GroupPrepared))(
+    "The reason is known why a rank must do without a link.",
+    lambda step: within(step.after.unlinked, step.before.unlinked) or step.after.why == step.event.why,
+)
+promises("G3")(
+    "A group that was let go is not kept without a link.",
+    lambda step: step.then.wanted or bool(step.after.links) or step.after.state in (S.NEW, S.GONE),
+)
+promises("G3", on=(gt.CloseCalled,))(
+    "Nothing is kept, called or let go of when the endpoint is closed: the rank takes leave of all links.",
+    lambda step: step.after.state in (S.GONE, S.NEW) and not (step.all_of(gt.CallRanks) or step.all_of(gt.LeaveRanks)),
+)
+promises("G3", gt.KeepUnlinked)(
+    "A group that the engine wants and that has no link is counted.",
+    lambda step, effect: step.after.state is S.UNLINKED,
+)

@@ -22,7 +22,7 @@ class Seen(Ghost, frozen=True):
     calls: int = 0
 
 
-link_claims: Claims[DLinkValue] = Claims(decode_link, Seen)
+link_claims: Claims[DLinkValue, Seen] = Claims(decode_link, Seen)
 holds, promises = link_claims.holds, link_claims.promises
 V = DLinkValue
 CALLED = (S.AWAIT_WELCOME, S.AWAIT_RETURN)
@@ -51,22 +51,12 @@ def follow(step: Step) -> Seen:
 
 
 # ---------------------------------------------------------------------------- the decode rank's invariant
-@holds(S.NEW, S.AWAIT_WELCOME, S.UP, S.REFUSED)
-def nothing_old_is_left(v: V, g: Seen) -> bool:
-    """No write of an earlier link can land."""
-    return not g.old
-
-
-@holds(S.AWAIT_RETURN)
-def counts_its_calls(v: V, g: Seen) -> bool:
-    """Writes of the lost link may land, and it has called as often as it counts, at least."""
-    return g.old and v.silent <= g.calls and g.calls >= 0
-
-
-@holds(S.UP)
-def has_no_refusal(v: V, g: Seen) -> bool:
-    """A link that is up is not refused: the reason of an earlier call is gone."""
-    return v.why == ""
+holds(S.NEW, S.AWAIT_WELCOME, S.UP, S.REFUSED)("No write of an earlier link can land.", lambda v, g: not g.old)
+holds(S.AWAIT_RETURN)(
+    "Writes of the lost link may land, and it has called as often as it counts, at least.",
+    lambda v, g: g.old and v.silent <= g.calls and g.calls >= 0,
+)
+holds(S.UP)("A link that is up is not refused: the reason of an earlier call is gone.", lambda v, g: v.why == "")
 
 
 @promises("S4", do.RaisePeerQuiet)
@@ -80,18 +70,14 @@ def quiet_by_return_or_time(step: Step, effect: do.RaisePeerQuiet) -> bool:
     return answers(step.before, event)
 
 
-@promises("S4", ev.PeerQuiet)
-def quiet_if_nothing_is_old(step: Step, effect: ev.PeerQuiet) -> bool:
-    """A room is told that a prefill rank is quiet if no write is left, or the rank was told nothing of the
-    room.
-    """
-    return not step.seen.old or not step.event.in_doubt
-
-
-@promises("S4", do.RaisePeerQuiet, ev.PeerQuiet)
-def quiet_while_it_is_down(step: Step, effect: object) -> bool:
-    """It is told while the link is down: what was said by it is not heard any more."""
-    return step.before.state is not S.UP
+promises("S4", ev.PeerQuiet)(
+    "A room is told that a prefill rank is quiet if no write is left, or the rank was told nothing of the room.",
+    lambda step, effect: not step.seen.old or not step.event.in_doubt,
+)
+promises("S4", do.RaisePeerQuiet, ev.PeerQuiet)(
+    "It is told while the link is down: what was said by it is not heard any more.",
+    lambda step, effect: step.before.state is not S.UP,
+)
 
 
 @promises("L1", on=(ev.QuietAsked,))
@@ -178,10 +164,10 @@ def takes_what_has_answered(step: Step, effect: do.TakeAddress) -> bool:
     return len(told) == (1 if step.before.state is S.UP else 0) and effect.address == step.before.beside == step.after.address
 
 
-@promises("S6", do.RaiseLinkDown)
-def is_replaced_by_an_answer(step: Step, effect: do.RaiseLinkDown) -> bool:
-    """Rooms hear that a link was replaced only from a later incarnation's answer."""
-    return not effect.replaced or isinstance(step.event, ev.AddressAnswered)
+promises("S6", do.RaiseLinkDown)(
+    "Rooms hear that a link was replaced only from a later incarnation's answer.",
+    lambda step, effect: not effect.replaced or isinstance(step.event, ev.AddressAnswered),
+)
 
 
 @promises("S12", do.LeaveAddress)
@@ -318,10 +304,10 @@ def waits_for_what_is_written(step: Step) -> bool:
     return step.before.state is not S.UP or step.after.state is (S.AWAIT_WELCOME if quiet else S.AWAIT_RETURN)
 
 
-@promises("S9", on=(ev.OpenAsked, ev.QuietAsked, ev.DialFailed, ev.HeartbeatReceived))
-def is_not_moved_by_what_is_asked(step: Step) -> bool:
-    """Requests of rooms, beats, and an address that cannot be called move no link."""
-    return step.after.state is step.before.state
+promises("S9", on=(ev.OpenAsked, ev.QuietAsked, ev.DialFailed, ev.HeartbeatReceived))(
+    "Requests of rooms, beats, and an address that cannot be called move no link.",
+    lambda step: step.after.state is step.before.state,
+)
 
 
 @promises("S9", on=(ev.WelcomeReceived, ev.RefusalReceived))

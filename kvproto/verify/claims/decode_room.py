@@ -27,9 +27,6 @@ class Seen(Ghost, frozen=True):
 
     `ever`: chunks that were granted, `granted`: that are, `landed` (sets); `may_write`: prefill ranks (set); `live`:
     how many are granted.
-
-    `ever`: chunks that were granted, `granted`: that are, `landed` (sets); `may_write`: prefill ranks (set); `live`:
-    how many are granted.
     """
 
     ever: ChunkSet = 0
@@ -41,7 +38,7 @@ class Seen(Ghost, frozen=True):
     over: bool = False
 
 
-room_claims: Claims[DRoomValue] = Claims(decode_room, Seen)
+room_claims: Claims[DRoomValue, Seen] = Claims(decode_room, Seen)
 holds, assumes, promises = room_claims.holds, room_claims.assumes, room_claims.promises
 V = DRoomValue
 MET = (S.OPEN, S.AWAIT_AUX)
@@ -128,34 +125,21 @@ def knows_the_terms(v: V, g: Seen) -> bool:
     return v.terms is not None and v.terms.chunk_tokens > 0 and v.terms.layer_groups > 0 and 0 <= v.prefix <= v.tokens
 
 
-@holds(S.UNKNOWN, *BEGUN)
-def has_not_ended(v: V, g: Seen) -> bool:
-    """The engine was told of no end, and there is no cause for one."""
-    return not g.over and not work(v).cause
-
-
-@holds(*LIVE, *LOST)
-def counts_its_grants(v: V, g: Seen) -> bool:
-    """It counts the grants that have not ended."""
-    return work(v).live == g.live
-
-
-@holds(S.ANNOUNCED)
-def has_nothing_yet(v: V, g: Seen) -> bool:
-    """No chunk has a grant, and none has landed."""
-    return not g.granted and not g.landed and g.live == 0 and not g.row and v.work is None
-
-
-@holds(*LIVE, S.DONE)
-def knows_what_landed(v: V, g: Seen) -> bool:
-    """It knows which chunks have landed, and whether the aux row has."""
-    return work(v).done == g.landed and bool(work(v).aux) == bool(g.row)
-
-
-@holds(*LIVE, S.DRAINING, S.SETTLING, *ENDS)
-def a_count_is_of_its_set(v: V, g: Seen) -> bool:
-    """None are live when no chunk is granted."""
-    return g.live >= 0 and (g.live == 0) == (not g.granted)
+holds(S.UNKNOWN, *BEGUN)(
+    "The engine was told of no end, and there is no cause for one.", lambda v, g: not g.over and not work(v).cause
+)
+holds(*LIVE, *LOST)("It counts the grants that have not ended.", lambda v, g: work(v).live == g.live)
+holds(S.ANNOUNCED)(
+    "No chunk has a grant, and none has landed.",
+    lambda v, g: not g.granted and not g.landed and g.live == 0 and not g.row and v.work is None,
+)
+holds(*LIVE, S.DONE)(
+    "It knows which chunks have landed, and whether the aux row has.",
+    lambda v, g: work(v).done == g.landed and bool(work(v).aux) == bool(g.row),
+)
+holds(*LIVE, S.DRAINING, S.SETTLING, *ENDS)(
+    "None are live when no chunk is granted.", lambda v, g: g.live >= 0 and (g.live == 0) == (not g.granted)
+)
 
 
 @holds(*LIVE, S.DONE)
@@ -165,109 +149,51 @@ def grants_are_of_chunks_to_come(v: V, g: Seen) -> bool:
     return apart(g.granted, g.landed) and within(g.granted, every) and within(g.landed, every)
 
 
-@holds(S.UNKNOWN, *BEGUN, S.DONE)
-def grants_end_by_landing(v: V, g: Seen) -> bool:
-    """Each chunk ever granted is granted yet or has landed: grants close after failure, and then none
-    begins.
-    """
-    return within(g.ever, g.granted | g.landed)
-
-
-@holds(S.DONE)
-def ended_well(v: V, g: Seen) -> bool:
-    """Everything is in place."""
-    return g.over and complete(v, g.landed) and g.row
-
-
-@holds(S.DRAINING)
-def knows_who_may_write(v: V, g: Seen) -> bool:
-    """Every possible writer is among the peers that the room waits for."""
-    return within(g.may_write, v.peers)
-
-
-@holds(*MET, S.DONE)
-def everybody_takes_part(v: V, g: Seen) -> bool:
-    """Every prefill rank takes part."""
-    return v.peers == v.terms.everyone
-
-
-@holds(S.OPEN)
-def something_is_missing(v: V, g: Seen) -> bool:
-    """A chunk is missing, or the aux row of a room without chunks."""
-    return not complete(v, g.landed) or (first_of(v) >= end_of(v) and not g.row)
-
-
-@holds(S.AWAIT_AUX)
-def the_row_alone_is_missing(v: V, g: Seen) -> bool:
-    """Every chunk is in place, and there is one; the aux row has not landed."""
-    return first_of(v) < end_of(v) and complete(v, g.landed) and not g.row
-
-
-@holds(S.SETTLING)
-def some_grant_is_left(v: V, g: Seen) -> bool:
-    """It has a grant."""
-    return g.live > 0
-
-
-@holds(S.ABORTED)
-def was_given_up(v: V, g: Seen) -> bool:
-    """An engine gave it up."""
-    return v.work is not None and v.work.cause.aborted
-
-
-@holds(S.FAILED)
-def went_wrong(v: V, g: Seen) -> bool:
-    """Something went wrong."""
-    return v.work is not None and not v.work.cause.aborted
-
-
-@holds(S.SETTLING, S.FAILED, S.ABORTED)
-def nobody_may_write(v: V, g: Seen) -> bool:
-    """Nobody may write for it any more."""
-    return not g.may_write
-
-
-@holds(S.FAILED, S.ABORTED)
-def nothing_is_left(v: V, g: Seen) -> bool:
-    """It has no grant."""
-    return g.live == 0
-
-
-@holds(*LOST)
-def has_a_cause(v: V, g: Seen) -> bool:
-    """It is known why it is over, and so the engine was told."""
-    return v.work is not None and bool(v.work.cause) and g.over
-
-
-@holds(*BEGUN, S.DRAINING)
-def writers_are_its_peers(v: V, g: Seen) -> bool:
-    """Every possible writer is a prefill rank of the room's plan."""
-    return within(g.may_write, v.terms.everyone)
+holds(S.UNKNOWN, *BEGUN, S.DONE)(
+    "Each chunk ever granted is granted yet or has landed: grants close after failure, and then none begins.",
+    lambda v, g: within(g.ever, g.granted | g.landed),
+)
+holds(S.DONE)("Everything is in place.", lambda v, g: g.over and complete(v, g.landed) and g.row)
+holds(S.DRAINING)(
+    "Every possible writer is among the peers that the room waits for.", lambda v, g: within(g.may_write, v.peers)
+)
+holds(*MET, S.DONE)("Every prefill rank takes part.", lambda v, g: v.peers == v.terms.everyone)
+holds(S.OPEN)(
+    "A chunk is missing, or the aux row of a room without chunks.",
+    lambda v, g: not complete(v, g.landed) or (first_of(v) >= end_of(v) and not g.row),
+)
+holds(S.AWAIT_AUX)(
+    "Every chunk is in place, and there is one; the aux row has not landed.",
+    lambda v, g: first_of(v) < end_of(v) and complete(v, g.landed) and not g.row,
+)
+holds(S.SETTLING)("It has a grant.", lambda v, g: g.live > 0)
+holds(S.ABORTED)("An engine gave it up.", lambda v, g: v.work is not None and v.work.cause.aborted)
+holds(S.FAILED)("Something went wrong.", lambda v, g: v.work is not None and not v.work.cause.aborted)
+holds(S.SETTLING, S.FAILED, S.ABORTED)("Nobody may write for it any more.", lambda v, g: not g.may_write)
+holds(S.FAILED, S.ABORTED)("It has no grant.", lambda v, g: g.live == 0)
+holds(*LOST)(
+    "It is known why it is over, and so the engine was told.",
+    lambda v, g: v.work is not None and bool(v.work.cause) and g.over,
+)
+holds(*BEGUN, S.DRAINING)(
+    "Every possible writer is a prefill rank of the room's plan.", lambda v, g: within(g.may_write, v.terms.everyone)
+)
 
 
 # -------------------------------------------------------------------------------------- the assumptions
-@assumes(ev.RoomOpened, ev.RoomAnnounced, paid="engine: arguments and the plan")
-def opens_a_room_of_a_plan(v: V, e: ev.RoomOpened | ev.RoomAnnounced, g: Seen) -> bool:
-    """The engine opens a room with terms of a plan."""
-    return e.terms.chunk_tokens > 0 and e.terms.layer_groups > 0 and e.tokens >= 0
-
-
-@assumes(ev.RoomOpened, paid="engine: arguments")
-def opens_with_its_prefix(v: V, e: ev.RoomOpened, g: Seen) -> bool:
-    """A prefix is no longer than its prompt."""
-    return 0 <= e.prefix <= e.tokens
-
-
-@assumes(*FAILING, paid="engine: arguments; tables: named causes")
-def has_cause(v: V, e: ev.EngineAborted | ev.RoomFailed | ev.LinkWentDown, g: Seen) -> bool:
-    """The end of a room has a cause."""
-    return bool(e.cause)
-
-
-@assumes(ev.ChunkRequested, paid="routes: `ChunkIs.BARE`; codec: a chunk is not negative")
-def asks_for_a_bare_chunk(v: V, e: ev.ChunkRequested, g: Seen) -> bool:
-    """A request that reaches the room is for a chunk without a grant."""
-    return not among(e.chunk, g.granted)
+assumes(ev.RoomOpened, ev.RoomAnnounced, paid="engine: arguments and the plan")(
+    "The engine opens a room with terms of a plan.",
+    lambda v, e, g: e.terms.chunk_tokens > 0 and e.terms.layer_groups > 0 and e.tokens >= 0,
+)
+assumes(ev.RoomOpened, paid="engine: arguments")(
+    "A prefix is no longer than its prompt.", lambda v, e, g: 0 <= e.prefix <= e.tokens
+)
+assumes(*FAILING, paid="engine: arguments; tables: named causes")(
+    "The end of a room has a cause.", lambda v, e, g: bool(e.cause)
+)
+assumes(ev.ChunkRequested, paid="routes: `ChunkIs.BARE`; codec: a chunk is not negative")(
+    "A request that reaches the room is for a chunk without a grant.", lambda v, e, g: not among(e.chunk, g.granted)
+)
 
 
 @assumes(ev.ChunkLanded, ev.GrantClosed, paid="decode_grant: its S6, one end a grant")
@@ -277,10 +203,10 @@ def ends_a_grant(v: V, e: ev.ChunkLanded | ev.GrantClosed, g: Seen) -> bool:
     return among(e.chunk, g.granted) and g.live > 0 and (g.live == 1) == (not left)
 
 
-@assumes(ev.PeerDrained, ev.PeerQuiet, paid="prefill_room: its S4; decode_link: its S4")
-def who_says_so_writes_no_more(v: V, e: ev.PeerDrained | ev.PeerQuiet, g: Seen) -> bool:
-    """A prefill rank that has drained, or is quiet, writes no more (and so is taken from those that may)."""
-    return e.peer >= 0
+assumes(ev.PeerDrained, ev.PeerQuiet, paid="prefill_room: its S4; decode_link: its S4")(
+    "A prefill rank that has drained, or is quiet, writes no more (and so is taken from those that may).",
+    lambda v, e, g: e.peer >= 0,
+)
 
 
 # ---------------------------------------------------------------------------------------- the promises
@@ -302,28 +228,16 @@ def confirms_what_is_in_place(step: Step, effect: do.Reply) -> bool:
     return not isinstance(effect.body, ChunkAck) or forgotten or among(step.event.chunk, step.seen.landed)
 
 
-@promises("S6", do.DeliverAux)
-def one_row(step: Step, effect: do.DeliverAux) -> bool:
-    """The engine is given the aux row once."""
-    return not step.seen.row
-
-
-@promises("S6", do.AnnounceOutcome)
-def one_outcome(step: Step, effect: do.AnnounceOutcome) -> bool:
-    """The engine is told one outcome."""
-    return not step.seen.over
-
-
-@promises("S6", do.AnnounceOutcome)
-def says_who_said_it(step: Step, effect: do.AnnounceOutcome) -> bool:
-    """The cause is another rank's own if that says that it has drained, and else this one's."""
-    return effect.told == isinstance(step.event, ev.PeerDrained)
-
-
-@promises("S6")
-def an_end_is_an_end(step: Step) -> bool:
-    """A room that has ended stays so."""
-    return step.before.state not in ENDS or step.after.state is step.before.state
+promises("S6", do.DeliverAux)("The engine is given the aux row once.", lambda step, effect: not step.seen.row)
+promises("S6", do.AnnounceOutcome)("The engine is told one outcome.", lambda step, effect: not step.seen.over)
+promises("S6", do.AnnounceOutcome)(
+    "The cause is another rank's own if that says that it has drained, and else this one's.",
+    lambda step, effect: effect.told == isinstance(step.event, ev.PeerDrained),
+)
+promises("S6")(
+    "A room that has ended stays so.",
+    lambda step: step.before.state not in ENDS or step.after.state is step.before.state,
+)
 
 
 @promises("S4", do.AnnounceReleased)
@@ -335,10 +249,9 @@ def released_when_nobody_writes(step: Step, effect: do.AnnounceReleased) -> bool
     return then.over and not then.granted and (step.after.state is S.DONE or not then.may_write)
 
 
-@promises("S4", do.DrainGrants)
-def drains_when_nobody_writes(step: Step, effect: do.DrainGrants) -> bool:
-    """Grants are told that nobody writes when nobody may."""
-    return not step.then.may_write
+promises("S4", do.DrainGrants)(
+    "Grants are told that nobody writes when nobody may.", lambda step, effect: not step.then.may_write
+)
 
 
 @promises("S4", ev.StagingRequested, ev.PagesRequested)
@@ -356,10 +269,10 @@ def one_grant_a_chunk(step: Step, effect: ev.StagingRequested | ev.PagesRequeste
     return fresh and among(effect.peer, effect.writers) and effect.writers == writers_of(step.after, effect.chunk)
 
 
-@promises("L1", ev.StagingRequested, ev.PagesRequested, do.DeliverAux)
-def has_its_time_when_it_moves(step: Step, effect: object) -> bool:
-    """A request for a chunk, or the landing aux row, gives a room that is not over its whole time again."""
-    return step.after.state is S.DONE or patient_anew(step.after)
+promises("L1", ev.StagingRequested, ev.PagesRequested, do.DeliverAux)(
+    "A request for a chunk, or the landing aux row, gives a room that is not over its whole time again.",
+    lambda step, effect: step.after.state is S.DONE or patient_anew(step.after),
+)
 
 
 @promises("L1")
@@ -424,16 +337,14 @@ def says_what_its_engine_said(step: Step, effect: do.Send | do.Reply) -> bool:
     return same and cut and body.again == (after.state in MET)
 
 
-@promises("S12", do.DeliverAux)
-def belongs_to_a_trace(step: Step, effect: do.DeliverAux) -> bool:
-    """A room belongs to its engine's trace, or else to the one that comes with the aux row."""
-    return step.after.traceparent == (step.before.traceparent or step.event.traceparent)
-
-
-@promises("L1", on=(ev.TimerFired,))
-def counts_how_often_it_asks(step: Step) -> bool:
-    """Each time that the prefill ranks are asked, or told, once more is counted."""
-    return step.after.state is not step.before.state or work(step.after).tries == work(step.before).tries + 1
+promises("S12", do.DeliverAux)(
+    "A room belongs to its engine's trace, or else to the one that comes with the aux row.",
+    lambda step, effect: step.after.traceparent == (step.before.traceparent or step.event.traceparent),
+)
+promises("L1", on=(ev.TimerFired,))(
+    "Each time that the prefill ranks are asked, or told, once more is counted.",
+    lambda step: step.after.state is not step.before.state or work(step.after).tries == work(step.before).tries + 1,
+)
 
 
 @promises("L1")
@@ -575,16 +486,14 @@ def gives_up_in_time(step: Step) -> bool:
     return before.state is S.DRAINING or after is (before.state if asks else S.DRAINING)
 
 
-@promises("S12", on=(ev.LinkCameUp, ev.RoomRenewed))
-def is_not_moved_by_links(step: Step) -> bool:
-    """A link that comes up, or an announcement that holds, moves no room."""
-    return step.after.state is step.before.state
-
-
-@promises("S4", on=(ev.PeerDrained, ev.PeerQuiet))
-def remembers_who_writes_no_more(step: Step) -> bool:
-    """The room does not wait for a rank that writes no more."""
-    return step.before.state is not S.DRAINING or not among(step.event.peer, step.after.peers)
+promises("S12", on=(ev.LinkCameUp, ev.RoomRenewed))(
+    "A link that comes up, or an announcement that holds, moves no room.",
+    lambda step: step.after.state is step.before.state,
+)
+promises("S4", on=(ev.PeerDrained, ev.PeerQuiet))(
+    "The room does not wait for a rank that writes no more.",
+    lambda step: step.before.state is not S.DRAINING or not among(step.event.peer, step.after.peers),
+)
 
 
 @room_claims.waits("L1")
@@ -642,10 +551,10 @@ def asks_whether_there_are_links(step: Step) -> bool:
     return not waits or len(step.all_of(do.AskLinks)) == len(step.all_of(do.Send))
 
 
-@promises("L1", on=(ev.GrantsStopped, ev.LinkWentDown))
-def asks_who_is_quiet(step: Step) -> bool:
-    """A draining room asks which ranks write no more: when its grants stopped, and for each lost link."""
-    return step.before.state is not S.DRAINING or len(step.all_of(do.AskLinks)) == 1
+promises("L1", on=(ev.GrantsStopped, ev.LinkWentDown))(
+    "A draining room asks which ranks write no more: when its grants stopped, and for each lost link.",
+    lambda step: step.before.state is not S.DRAINING or len(step.all_of(do.AskLinks)) == 1,
+)
 
 
 @promises("L1")

@@ -34,9 +34,6 @@ class Net(msgspec.Struct, frozen=True, gc=False):
 
     `asked`, `asked_pages`, `notified` by the writer, `paged` of a write into pages; `region` (0: none) and `pages` to
     it.
-
-    `asked`, `asked_pages`, `notified` by the writer, `paged` of a write into pages; `region` (0: none) and `pages` to
-    it.
     """
 
     asked: bool = False

@@ -23,7 +23,7 @@ class Seen(Ghost, frozen=True):
     true_tail: int = 0
 
 
-link_claims: Claims[PLinkValue] = Claims(prefill_link, Seen)
+link_claims: Claims[PLinkValue, Seen] = Claims(prefill_link, Seen)
 holds, assumes, promises = link_claims.holds, link_claims.assumes, link_claims.promises
 V = PLinkValue
 AWAY = (S.LOST, S.REFUSED)
@@ -44,34 +44,21 @@ def follow(step: Step) -> Seen:
 
 
 # --------------------------------------------------------------------------- the prefill rank's invariant
-@holds(S.NEW, S.AWAIT_WIRE_UP, S.REFUSED, S.FORGOTTEN)
-def nothing_is_written(v: V, g: Seen) -> bool:
-    """No write to the peer is in flight."""
-    return not g.writing
-
-
-@holds()
-def mark_is_true(v: V, g: Seen) -> bool:
-    """The watermark that was seen is no higher than the true one."""
-    return (v.mark_round, v.mark_tail) <= (g.true_round, g.true_tail)
-
-
-@assumes(ev.HelloReceived, ev.CloseAsked, paid="rank: `_writes_to`; prefill_write: its S6")
-def knows_whether_it_writes(v: V, e: ev.HelloReceived | ev.CloseAsked, g: Seen) -> bool:
-    """`quiet` is said only when no write is in flight."""
-    return not e.quiet or not g.writing
-
-
-@assumes(ev.TimerFired, paid="rank: `_needed`; prefill_write: its S6")
-def knows_whether_it_is_needed(v: V, e: ev.TimerFired, g: Seen) -> bool:
-    """A link that is not `busy` has no write in flight."""
-    return e.busy or not g.writing
-
-
-@assumes(ev.WatermarkSeen, paid="ring: the mark rises; routes: only of this epoch")
-def marks_are_true(v: V, e: ev.WatermarkSeen, g: Seen) -> bool:
-    """A watermark that comes was the true one once, and the true one never falls."""
-    return (e.round, e.tail) <= (g.true_round, g.true_tail)
+holds(S.NEW, S.AWAIT_WIRE_UP, S.REFUSED, S.FORGOTTEN)("No write to the peer is in flight.", lambda v, g: not g.writing)
+holds()(
+    "The watermark that was seen is no higher than the true one.",
+    lambda v, g: (v.mark_round, v.mark_tail) <= (g.true_round, g.true_tail),
+)
+assumes(ev.HelloReceived, ev.CloseAsked, paid="rank: `_writes_to`; prefill_write: its S6")(
+    "`quiet` is said only when no write is in flight.", lambda v, e, g: not e.quiet or not g.writing
+)
+assumes(ev.TimerFired, paid="rank: `_needed`; prefill_write: its S6")(
+    "A link that is not `busy` has no write in flight.", lambda v, e, g: e.busy or not g.writing
+)
+assumes(ev.WatermarkSeen, paid="ring: the mark rises; routes: only of this epoch")(
+    "A watermark that comes was the true one once, and the true one never falls.",
+    lambda v, e, g: (e.round, e.tail) <= (g.true_round, g.true_tail),
+)
 
 
 @promises("S7")
@@ -82,16 +69,14 @@ def mark_never_falls(step: Step) -> bool:
     return anew or (after.mark_round, after.mark_tail) >= (before.mark_round, before.mark_tail)
 
 
-@promises("S7", do.ReleaseWaiting)
-def releases_by_what_was_seen(step: Step, effect: do.ReleaseWaiting) -> bool:
-    """Waiting sends are released by a watermark that the decode rank has sent."""
-    return step.after.mark_round == step.event.round and step.after.mark_tail == step.event.tail
-
-
-@promises("S4", do.SayWelcome)
-def welcomes_when_quiet(step: Step, effect: do.SayWelcome) -> bool:
-    """A call is answered for the first time when nothing of an earlier link is in flight."""
-    return step.before.state is S.UP or not step.seen.writing
+promises("S7", do.ReleaseWaiting)(
+    "Waiting sends are released by a watermark that the decode rank has sent.",
+    lambda step, effect: step.after.mark_round == step.event.round and step.after.mark_tail == step.event.tail,
+)
+promises("S4", do.SayWelcome)(
+    "A call is answered for the first time when nothing of an earlier link is in flight.",
+    lambda step, effect: step.before.state is S.UP or not step.seen.writing,
+)
 
 
 @promises("S1", do.SayWelcome)
@@ -117,10 +102,9 @@ def wakes_by_what_is_new(step: Step) -> bool:
     return before.state is not S.UP or len(step.all_of(do.ReleaseWaiting)) == (1 if rises else 0)
 
 
-@promises("S12", do.Connect)
-def connects_to_who_fits(step: Step, effect: do.Connect) -> bool:
-    """The transport connects only to a rank that fits."""
-    return not step.event.fault
+promises("S12", do.Connect)(
+    "The transport connects only to a rank that fits.", lambda step, effect: not step.event.fault
+)
 
 
 @promises("S9")
@@ -169,10 +153,9 @@ def ends_with_the_call_that_is_taken_back(step: Step) -> bool:
     return step.after.state is (S.LOST if ends else before.state)
 
 
-@promises("S4", do.ForgetLink)
-def forgets_when_quiet(step: Step, effect: do.ForgetLink) -> bool:
-    """A link is forgotten when nothing of it is in flight."""
-    return not step.seen.writing
+promises("S4", do.ForgetLink)(
+    "A link is forgotten when nothing of it is in flight.", lambda step, effect: not step.seen.writing
+)
 
 
 @promises("S4")
@@ -182,10 +165,10 @@ def tells_its_rooms(step: Step) -> bool:
     return len(step.all_of(do.RaiseLinkDown)) == (1 if lost else 0)
 
 
-@promises("L1", do.Connect, do.SayRefusal)
-def has_its_time_for_each_call(step: Step, effect: object) -> bool:
-    """Each call that is taken up or refused restarts the time: of the wire-up, of forgetting."""
-    return timed_anew(step.after)
+promises("L1", do.Connect, do.SayRefusal)(
+    "Each call that is taken up or refused restarts the time: of the wire-up, of forgetting.",
+    lambda step, effect: timed_anew(step.after),
+)
 
 
 @promises("L1", do.BindLink, do.SayWelcome, do.ForgetLink)

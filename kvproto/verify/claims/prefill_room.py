@@ -25,9 +25,6 @@ class Seen(Ghost, frozen=True):
 
     `live`: sends that were opened and have not ended; `opened`: all chunks below were; `row`: the aux row's sends were;
     `told`: the engine knows the outcome.
-
-    `live`: sends that were opened and have not ended; `opened`: all chunks below were; `row`: the aux row's sends were;
-    `told`: the engine knows the outcome.
     """
 
     live: int = 0
@@ -36,7 +33,7 @@ class Seen(Ghost, frozen=True):
     told: bool = False
 
 
-room_claims: Claims[PRoomValue] = Claims(prefill_room, Seen)
+room_claims: Claims[PRoomValue, Seen] = Claims(prefill_room, Seen)
 holds, assumes, promises = room_claims.holds, room_claims.assumes, room_claims.promises
 V = PRoomValue
 LIVE = (S.AWAIT_PEERS, S.AWAIT_FORWARD, S.OPEN)
@@ -117,28 +114,19 @@ def deeper(before: PrefillWork, e: ev.TokensProduced) -> bool:
 
 
 # --------------------------------------------------------------------------------------- the invariant
-@holds(S.UNKNOWN, S.AWAIT_ENGINE, *LIVE)
-def has_not_ended(v: V, g: Seen) -> bool:
-    """Nobody was told of an end, and there is no cause for one."""
-    return not g.told and not work(v).cause
-
-
-@holds(S.AWAIT_ENGINE, S.AWAIT_FORWARD, S.OPEN, S.DONE)
-def knows_the_terms(v: V, g: Seen) -> bool:
-    """Some decode rank has told the terms."""
-    return v.terms is not None
-
-
-@holds()
-def terms_can_be_worked_with(v: V, g: Seen) -> bool:
-    """A chunk has tokens and layers, and a window chunks."""
-    return v.terms is None or (v.terms.chunk_tokens > 0 and v.terms.layer_groups > 0 and v.terms.window > 0)
-
-
-@holds(S.AWAIT_ENGINE, *LIVE, S.DONE)
-def is_no_shorter_than_its_prefix(v: V, g: Seen) -> bool:
-    """The prefix, once it is known, lies within the prompt."""
-    return v.prefix <= v.tokens
+holds(S.UNKNOWN, S.AWAIT_ENGINE, *LIVE)(
+    "Nobody was told of an end, and there is no cause for one.", lambda v, g: not g.told and not work(v).cause
+)
+holds(S.AWAIT_ENGINE, S.AWAIT_FORWARD, S.OPEN, S.DONE)(
+    "Some decode rank has told the terms.", lambda v, g: v.terms is not None
+)
+holds()(
+    "A chunk has tokens and layers, and a window chunks.",
+    lambda v, g: v.terms is None or (v.terms.chunk_tokens > 0 and v.terms.layer_groups > 0 and v.terms.window > 0),
+)
+holds(S.AWAIT_ENGINE, *LIVE, S.DONE)(
+    "The prefix, once it is known, lies within the prompt.", lambda v, g: v.prefix <= v.tokens
+)
 
 
 @holds()
@@ -148,88 +136,36 @@ def is_somebodys_if_anybody_asked(v: V, g: Seen) -> bool:
     return v.facts.claim.group > 0 or (not v.peers and not asked)
 
 
-@holds(S.AWAIT_FORWARD, S.OPEN, S.DONE)
-def everybody_is_there(v: V, g: Seen) -> bool:
-    """Every decode rank has opened it."""
-    return v.peers == v.terms.everyone
-
-
-@holds(S.OPEN)
-def is_at_work(v: V, g: Seen) -> bool:
-    """Its engine is at work."""
-    return v.work is not None
-
-
-@holds(S.OPEN)
-def opens_no_more_than_there_is(v: V, g: Seen) -> bool:
-    """No chunk was opened that the plan does not have."""
-    return work(v).next <= chunks_of(v)
-
-
-@holds(S.ABORTED)
-def was_given_up(v: V, g: Seen) -> bool:
-    """An engine gave it up."""
-    return v.work is not None and v.work.cause.aborted
-
-
-@holds(S.FAILED)
-def went_wrong(v: V, g: Seen) -> bool:
-    """Something went wrong."""
-    return v.work is not None and not v.work.cause.aborted
-
-
-@holds(S.UNKNOWN, S.AWAIT_ENGINE, S.AWAIT_PEERS, S.AWAIT_FORWARD)
-def opens_nothing_early(v: V, g: Seen) -> bool:
-    """No send was opened."""
-    return g.live == 0 and work(v).live == 0
-
-
-@holds(S.UNKNOWN, S.AWAIT_ENGINE, S.AWAIT_PEERS, S.AWAIT_FORWARD)
-def begins_with_the_first_chunk(v: V, g: Seen) -> bool:
-    """No chunk was opened, nor the aux row's sends."""
-    return g.opened == 0 and not g.row
-
-
-@holds(S.OPEN)
-def knows_how_far_it_has_opened(v: V, g: Seen) -> bool:
-    """It knows how far chunks were opened; the aux row's sends were, with the first."""
-    return work(v).next == g.opened and g.row
-
-
-@holds(*LOST)
-def opens_nothing_for_nobody(v: V, g: Seen) -> bool:
-    """A room that its engine has not opened has opened no send."""
-    return work(v).owned or (g.opened == 0 and not g.row)
-
-
-@holds(S.OPEN, S.DONE, *LOST)
-def counts_its_sends(v: V, g: Seen) -> bool:
-    """It counts the sends that have not ended."""
-    return work(v).live == g.live
-
-
-@holds(S.AWAIT_NOTED, S.DONE, S.FAILED, S.ABORTED)
-def nothing_is_under_way(v: V, g: Seen) -> bool:
-    """Every send has ended."""
-    return g.live == 0
-
-
-@holds(S.DRAINING)
-def whose_sends_end_was_opened(v: V, g: Seen) -> bool:
-    """A room with live sends was opened by its engine; after its end the engine knows the outcome."""
-    return not g.live or (g.told and work(v).owned)
-
-
-@holds(*LOST)
-def has_a_cause(v: V, g: Seen) -> bool:
-    """It is known why the room is over, and the engine was told if it has the room."""
-    return v.work is not None and bool(v.work.cause) and bool(g.told) == bool(v.work.owned)
-
-
-@holds(S.DONE)
-def ended_well(v: V, g: Seen) -> bool:
-    """The engine was told of its success."""
-    return g.told and not work(v).cause
+holds(S.AWAIT_FORWARD, S.OPEN, S.DONE)("Every decode rank has opened it.", lambda v, g: v.peers == v.terms.everyone)
+holds(S.OPEN)("Its engine is at work.", lambda v, g: v.work is not None)
+holds(S.OPEN)("No chunk was opened that the plan does not have.", lambda v, g: work(v).next <= chunks_of(v))
+holds(S.ABORTED)("An engine gave it up.", lambda v, g: v.work is not None and v.work.cause.aborted)
+holds(S.FAILED)("Something went wrong.", lambda v, g: v.work is not None and not v.work.cause.aborted)
+holds(S.UNKNOWN, S.AWAIT_ENGINE, S.AWAIT_PEERS, S.AWAIT_FORWARD)(
+    "No send was opened.", lambda v, g: g.live == 0 and work(v).live == 0
+)
+holds(S.UNKNOWN, S.AWAIT_ENGINE, S.AWAIT_PEERS, S.AWAIT_FORWARD)(
+    "No chunk was opened, nor the aux row's sends.", lambda v, g: g.opened == 0 and not g.row
+)
+holds(S.OPEN)(
+    "It knows how far chunks were opened; the aux row's sends were, with the first.",
+    lambda v, g: work(v).next == g.opened and g.row,
+)
+holds(*LOST)(
+    "A room that its engine has not opened has opened no send.",
+    lambda v, g: work(v).owned or (g.opened == 0 and not g.row),
+)
+holds(S.OPEN, S.DONE, *LOST)("It counts the sends that have not ended.", lambda v, g: work(v).live == g.live)
+holds(S.AWAIT_NOTED, S.DONE, S.FAILED, S.ABORTED)("Every send has ended.", lambda v, g: g.live == 0)
+holds(S.DRAINING)(
+    "A room with live sends was opened by its engine; after its end the engine knows the outcome.",
+    lambda v, g: not g.live or (g.told and work(v).owned),
+)
+holds(*LOST)(
+    "It is known why the room is over, and the engine was told if it has the room.",
+    lambda v, g: v.work is not None and bool(v.work.cause) and bool(g.told) == bool(v.work.owned),
+)
+holds(S.DONE)("The engine was told of its success.", lambda v, g: g.told and not work(v).cause)
 
 
 # -------------------------------------------------------------------------------------- the assumptions
@@ -239,65 +175,43 @@ def has_cause(v: V, e: ev.EngineAborted | ev.EngineRefused | ev.RoomFailed | ev.
     return bool(e.cause)
 
 
-@assumes(ev.EngineRefused, paid="engine: arguments")
-def refuses_with_a_refusal(v: V, e: ev.EngineRefused, g: Seen) -> bool:
-    """An engine that says no gives the room up."""
-    return e.cause.aborted
-
-
-@assumes(ev.PeerOpened, ev.PeerAnnounced, ev.AbortAsked, paid="layout: plans; settings: the window")
-def terms_are_of_a_plan(v: V, e: ev.PeerOpened | ev.PeerAnnounced | ev.AbortAsked, g: Seen) -> bool:
-    """The terms are those of a plan: a chunk has tokens and layers, and a window chunks."""
-    return e.terms.chunk_tokens > 0 and e.terms.layer_groups > 0 and e.terms.window > 0
-
-
-@assumes(ev.PeerOpened, ev.PeerAnnounced, ev.AbortAsked, paid="codec: a HELLO of group 0 is no message")
-def is_of_a_group(v: V, e: ev.PeerOpened | ev.PeerAnnounced | ev.AbortAsked, g: Seen) -> bool:
-    """A decode rank is of a decode group, whose number is not 0."""
-    return e.claim.group > 0
-
-
-@assumes(ev.PeerOpened, paid="rank: an OPEN whose prefix is longer than its prompt is not heard")
-def prefix_lies_within(v: V, e: ev.PeerOpened, g: Seen) -> bool:
-    """A prefix is no longer than its prompt."""
-    return e.prefix <= e.tokens
-
-
-@assumes(ev.AbortAsked, paid="codec: an ABORT without a cause is no message")
-def says_why(v: V, e: ev.AbortAsked, g: Seen) -> bool:
-    """An abort has a cause."""
-    return bool(e.cause)
-
-
-@assumes(ev.SendFinished, paid="prefill_send: its S6, one end a send that was opened")
-def only_live_sends_end(v: V, e: ev.SendFinished, g: Seen) -> bool:
-    """The ending send was opened and has not ended before."""
-    return g.live > 0
-
-
-@assumes(ev.SendsStopped, paid="rank: said after every live send was told to stop")
-def counts_are_counts(v: V, e: ev.SendsStopped, g: Seen) -> bool:
-    """There are no fewer than no sends."""
-    return g.live >= 0
+assumes(ev.EngineRefused, paid="engine: arguments")(
+    "An engine that says no gives the room up.", lambda v, e, g: e.cause.aborted
+)
+assumes(ev.PeerOpened, ev.PeerAnnounced, ev.AbortAsked, paid="layout: plans; settings: the window")(
+    "The terms are those of a plan: a chunk has tokens and layers, and a window chunks.",
+    lambda v, e, g: e.terms.chunk_tokens > 0 and e.terms.layer_groups > 0 and e.terms.window > 0,
+)
+assumes(ev.PeerOpened, ev.PeerAnnounced, ev.AbortAsked, paid="codec: a HELLO of group 0 is no message")(
+    "A decode rank is of a decode group, whose number is not 0.", lambda v, e, g: e.claim.group > 0
+)
+assumes(ev.PeerOpened, paid="rank: an OPEN whose prefix is longer than its prompt is not heard")(
+    "A prefix is no longer than its prompt.", lambda v, e, g: e.prefix <= e.tokens
+)
+assumes(ev.AbortAsked, paid="codec: an ABORT without a cause is no message")(
+    "An abort has a cause.", lambda v, e, g: bool(e.cause)
+)
+assumes(ev.SendFinished, paid="prefill_send: its S6, one end a send that was opened")(
+    "The ending send was opened and has not ended before.", lambda v, e, g: g.live > 0
+)
+assumes(ev.SendsStopped, paid="rank: said after every live send was told to stop")(
+    "There are no fewer than no sends.", lambda v, e, g: g.live >= 0
+)
 
 
 # ---------------------------------------------------------------------------------------- the promises
-@promises("S4", do.AnnounceReleased)
-def released_when_nothing_works(step: Step, effect: do.AnnounceReleased) -> bool:
-    """Pages are released when every send has ended and the engine opened the room and knows the outcome."""
-    return step.then.live == 0 and step.then.told
-
-
-@promises("S4", do.Send, do.Reply)
-def drained_when_nothing_works(step: Step, effect: do.Send | do.Reply) -> bool:
-    """The room is reported drained when every send of it has ended."""
-    return not isinstance(effect.body, Drained) or step.then.live == 0
-
-
-@promises("S6", do.AnnounceOutcome)
-def one_outcome(step: Step, effect: do.AnnounceOutcome) -> bool:
-    """The engine is told one outcome: success in `DONE` alone, a cause in all that have failed."""
-    return not step.seen.told and bool(effect.cause) == (step.after.state is not S.DONE)
+promises("S4", do.AnnounceReleased)(
+    "Pages are released when every send has ended and the engine opened the room and knows the outcome.",
+    lambda step, effect: step.then.live == 0 and step.then.told,
+)
+promises("S4", do.Send, do.Reply)(
+    "The room is reported drained when every send of it has ended.",
+    lambda step, effect: not isinstance(effect.body, Drained) or step.then.live == 0,
+)
+promises("S6", do.AnnounceOutcome)(
+    "The engine is told one outcome: success in `DONE` alone, a cause in all that have failed.",
+    lambda step, effect: not step.seen.told and bool(effect.cause) == (step.after.state is not S.DONE),
+)
 
 
 @promises("S6", do.AnnounceOutcome)
@@ -309,10 +223,10 @@ def success_is_all_of_it(step: Step, effect: do.AnnounceOutcome) -> bool:
     return nothing_to_send(after) or (step.then.live == 0 and work(after).next == chunks_of(after))
 
 
-@promises("S6", do.AnnounceOutcome)
-def says_who_said_it(step: Step, effect: do.AnnounceOutcome) -> bool:
-    """The cause is another rank's own if that has given the room up, and else this one's."""
-    return effect.told == isinstance(step.event, ev.AbortAsked)
+promises("S6", do.AnnounceOutcome)(
+    "The cause is another rank's own if that has given the room up, and else this one's.",
+    lambda step, effect: effect.told == isinstance(step.event, ev.AbortAsked),
+)
 
 
 @promises("S6")
@@ -377,16 +291,14 @@ def goes_on_with_whom_it_means(step: Step) -> bool:
     return meant(event.claim, before.facts.claim) and before.tokens == event.tokens
 
 
-@assumes(ev.PeerOpened, ev.PeerAnnounced, ev.AbortAsked, paid="rank: `_sender_fact`; routes: who may speak of a room")
-def who_asks_is_a_party(v: V, e: ev.PeerOpened | ev.PeerAnnounced | ev.AbortAsked, g: Seen) -> bool:
-    """A decode rank that speaks of a room that its engine has opened claims it as it is claimed."""
-    return v.state not in LIVE or meant(v.facts.claim, e.claim)
-
-
-@promises("S9", on=(ev.PeerOpened, ev.PeerAnnounced, ev.AbortAsked))
-def is_bound_to_who_asked_first(step: Step) -> bool:
-    """A room that its engine has opened is, from the first word of a decode group on, that group's."""
-    return step.before.state not in LIVE or step.after.facts.claim == step.event.claim
+assumes(ev.PeerOpened, ev.PeerAnnounced, ev.AbortAsked, paid="rank: `_sender_fact`; routes: who may speak of a room")(
+    "A decode rank that speaks of a room that its engine has opened claims it as it is claimed.",
+    lambda v, e, g: v.state not in LIVE or meant(v.facts.claim, e.claim),
+)
+promises("S9", on=(ev.PeerOpened, ev.PeerAnnounced, ev.AbortAsked))(
+    "A room that its engine has opened is, from the first word of a decode group on, that group's.",
+    lambda step: step.before.state not in LIVE or step.after.facts.claim == step.event.claim,
+)
 
 
 @promises("S9")
@@ -396,18 +308,14 @@ def stays_whose_it_is(step: Step) -> bool:
     return before.state not in LIVE or not before.facts.claim.group or after.facts.claim == before.facts.claim
 
 
-@promises("S9", on=(ev.PeerOpened,))
-def opens_nothing_anew(step: Step) -> bool:
-    """A room that all have opened and that is forgotten here is over: it does not begin anew to fail
-    without an engine.
-    """
-    return step.before.state is not S.UNKNOWN or not step.event.again or step.after.state is S.UNKNOWN
-
-
-@promises("L1", do.OfferKv, do.OfferAux, do.WithdrawKv)
-def has_its_time_when_its_engine_moves(step: Step, effect: object) -> bool:
-    """An open room whose engine moves is given its whole time again."""
-    return step.after.state is not S.OPEN or timed_anew(step.after)
+promises("S9", on=(ev.PeerOpened,))(
+    "A room that all have opened and that is forgotten here is over: it does not begin anew to fail without an engine.",
+    lambda step: step.before.state is not S.UNKNOWN or not step.event.again or step.after.state is S.UNKNOWN,
+)
+promises("L1", do.OfferKv, do.OfferAux, do.WithdrawKv)(
+    "An open room whose engine moves is given its whole time again.",
+    lambda step, effect: step.after.state is not S.OPEN or timed_anew(step.after),
+)
 
 
 @promises("L1", on=(ev.SendFinished, ev.PeerAnnounced))
@@ -559,10 +467,10 @@ def tells_until_its_tries_are_over(step: Step) -> bool:
     return before.state is not S.AWAIT_NOTED or (step.after.state is S.AWAIT_NOTED) == (work(before).tries < step.event.tries)
 
 
-@promises("L1")
-def begins_with_all_its_tries(step: Step) -> bool:
-    """How often it is told is counted from the room's end."""
-    return step.before.state in LOST or step.after.state not in LOST or work(step.after).tries == 0
+promises("L1")(
+    "How often it is told is counted from the room's end.",
+    lambda step: step.before.state in LOST or step.after.state not in LOST or work(step.after).tries == 0,
+)
 
 
 @promises("S12", on=(ev.AbortAsked,))
@@ -610,10 +518,10 @@ def opens_no_more_than_a_window(step: Step, effect: do.OpenWindow) -> bool:
     return effect.aux or work(step.after).live <= terms.window * each + terms.aux.bit_count()
 
 
-@promises("S6", do.AnnounceReleased)
-def is_told_the_outcome_first(step: Step, effect: do.AnnounceReleased) -> bool:
-    """The engine is told how a room ended before it is given the pages back."""
-    return in_order(step, do.AnnounceOutcome, do.AnnounceReleased)
+promises("S6", do.AnnounceReleased)(
+    "The engine is told how a room ended before it is given the pages back.",
+    lambda step, effect: in_order(step, do.AnnounceOutcome, do.AnnounceReleased),
+)
 
 
 # -------------------------------------------------------------------------------- where each word leads
@@ -652,10 +560,10 @@ def goes_on_as_it_was(step: Step) -> bool:
     return after is before or before is S.UNKNOWN or after is S.DRAINING
 
 
-@promises("S9", on=(ev.PeerForgot,))
-def is_not_failed_by_a_late_answer(step: Step) -> bool:
-    """A decode rank that may have all that is for it, and has forgotten the room, does not fail it."""
-    return step.before.state in LOST or step.after.state is step.before.state or step.event.unsent
+promises("S9", on=(ev.PeerForgot,))(
+    "A decode rank that may have all that is for it, and has forgotten the room, does not fail it.",
+    lambda step: step.before.state in LOST or step.after.state is step.before.state or step.event.unsent,
+)
 
 
 @promises("L1", on=(ev.PeerForgot,))
@@ -687,10 +595,10 @@ def is_opened_for_whom_it_is_meant(step: Step) -> bool:
     return step.after.state is S.AWAIT_NOTED and len(step.all_of(ev.EngineOpened)) == 1
 
 
-@promises("S10", Report)
-def blames_who_broke_it(step: Step, effect: Report) -> bool:
-    """Nobody is blamed who confirms what this rank may have told, and forgotten."""
-    return not isinstance(step.event, ev.PeerNoted)
+promises("S10", Report)(
+    "Nobody is blamed who confirms what this rank may have told, and forgotten.",
+    lambda step, effect: not isinstance(step.event, ev.PeerNoted),
+)
 
 
 @room_claims.waits("L1")

@@ -41,7 +41,7 @@ class Seen(Ghost, frozen=True):
     acked: bool = False
 
 
-send_claims: Claims[PSendValue] = Claims(prefill_send, Seen)
+send_claims: Claims[PSendValue, Seen] = Claims(prefill_send, Seen)
 holds, assumes, promises = send_claims.holds, send_claims.assumes, send_claims.promises
 V = PSendValue
 UNASKED = (S.AWAIT_KV, S.AWAIT_CREDIT)
@@ -119,64 +119,24 @@ def _lent(step: Step) -> Seen:
 
 
 # --------------------------------------------------------------------------------------- the invariant
-@holds(*(state for state in S if state not in (S.AWAIT_CREDIT, S.AWAIT_GRANT)))
-def owes_no_credit(v: V, g: Seen) -> bool:
-    """It neither has a credit nor queues for one."""
-    return g.credit == NONE
-
-
-@holds(S.AWAIT_CREDIT)
-def queues_for_credit(v: V, g: Seen) -> bool:
-    """It queues for a credit."""
-    return g.credit == QUEUES
-
-
-@holds(S.AWAIT_GRANT)
-def has_credit(v: V, g: Seen) -> bool:
-    """It has a credit: its request is unanswered."""
-    return g.credit == HAS
-
-
-@holds(*(state for state in S if state not in (S.AWAIT_SLOT, S.GATHERING, S.WRITING, S.DRAINING)))
-def owes_no_slot(v: V, g: Seen) -> bool:
-    """It neither has a slot nor queues for one."""
-    return g.slot == NONE
-
-
-@holds(S.AWAIT_SLOT)
-def queues_for_slot(v: V, g: Seen) -> bool:
-    """It queues for a slot."""
-    return g.slot == QUEUES
-
-
-@holds(S.GATHERING, S.WRITING)
-def has_slot(v: V, g: Seen) -> bool:
-    """It has a slot."""
-    return g.slot == HAS
-
-
-@holds(S.GATHERING, S.WRITING, S.DRAINING)
-def names_its_slot(v: V, g: Seen) -> bool:
-    """It knows the slot that it has, and no other."""
-    return (g.slot == HAS) == (v.slot >= 0)
-
-
-@holds(*(state for state in S if state not in (S.AWAIT_PERMIT, S.WRITING_PAGES, S.DRAINING)))
-def owes_no_permit(v: V, g: Seen) -> bool:
-    """It neither has a permit nor queues for one."""
-    return g.permit == NONE
-
-
-@holds(S.AWAIT_PERMIT)
-def queues_for_permit(v: V, g: Seen) -> bool:
-    """It queues for a permit."""
-    return g.permit == QUEUES
-
-
-@holds(S.WRITING_PAGES)
-def has_permit(v: V, g: Seen) -> bool:
-    """It has a permit."""
-    return g.permit == HAS
+holds(*(state for state in S if state not in (S.AWAIT_CREDIT, S.AWAIT_GRANT)))(
+    "It neither has a credit nor queues for one.", lambda v, g: g.credit == NONE
+)
+holds(S.AWAIT_CREDIT)("It queues for a credit.", lambda v, g: g.credit == QUEUES)
+holds(S.AWAIT_GRANT)("It has a credit: its request is unanswered.", lambda v, g: g.credit == HAS)
+holds(*(state for state in S if state not in (S.AWAIT_SLOT, S.GATHERING, S.WRITING, S.DRAINING)))(
+    "It neither has a slot nor queues for one.", lambda v, g: g.slot == NONE
+)
+holds(S.AWAIT_SLOT)("It queues for a slot.", lambda v, g: g.slot == QUEUES)
+holds(S.GATHERING, S.WRITING)("It has a slot.", lambda v, g: g.slot == HAS)
+holds(S.GATHERING, S.WRITING, S.DRAINING)(
+    "It knows the slot that it has, and no other.", lambda v, g: (g.slot == HAS) == (v.slot >= 0)
+)
+holds(*(state for state in S if state not in (S.AWAIT_PERMIT, S.WRITING_PAGES, S.DRAINING)))(
+    "It neither has a permit nor queues for one.", lambda v, g: g.permit == NONE
+)
+holds(S.AWAIT_PERMIT)("It queues for a permit.", lambda v, g: g.permit == QUEUES)
+holds(S.WRITING_PAGES)("It has a permit.", lambda v, g: g.permit == HAS)
 
 
 @holds(S.DRAINING)
@@ -198,112 +158,41 @@ def writes(v: V, g: Seen) -> bool:
     return g.writes and not g.gathers
 
 
-@holds(*CALM)
-def nothing_works(v: V, g: Seen) -> bool:
-    """Neither gather nor write works for it."""
-    return not g.gathers and not g.writes
-
-
-@holds(*REGION)
-def knows_its_region(v: V, g: Seen) -> bool:
-    """It was given a region."""
-    return v.grant > 0
-
-
-@holds(*UNASKED, *ASKED, *BYPAGES, *AUX)
-def has_no_region(v: V, g: Seen) -> bool:
-    """It was given no region yet, or has given the ring up."""
-    return v.grant == 0
-
-
-@holds(S.AWAIT_SLOT, S.GATHERING, S.WRITING)
-def region_may_be_written(v: V, g: Seen) -> bool:
-    """The watermark has passed its region."""
-    return g.usable
-
-
-@holds(S.AWAIT_WATERMARK)
-def region_may_not_be_written_yet(v: V, g: Seen) -> bool:
-    """The watermark has not passed its region."""
-    return not g.usable
-
-
-@holds(*UNASKED, *ASKED, S.AWAIT_WATERMARK, S.AWAIT_SLOT, *BYPAGES)
-def names_no_slot(v: V, g: Seen) -> bool:
-    """It gathers nowhere."""
-    return v.slot == -1
-
-
-@holds(S.AWAIT_CREDIT, *ASKED, S.AWAIT_WATERMARK, S.AWAIT_SLOT, S.AWAIT_PERMIT)
-def kv_is_there(v: V, g: Seen) -> bool:
-    """Its KV is computed before it requests or holds a region: an empty region never waits for a forward."""
-    return v.kv
-
-
-@holds(S.AWAIT_KV, S.AWAIT_PAGES_KV)
-def kv_is_awaited(v: V, g: Seen) -> bool:
-    """Its KV is not computed."""
-    return not v.kv
-
-
-@holds(*UNASKED, *RING)
-def untouched(v: V, g: Seen) -> bool:
-    """No byte of its earlier writes was ever under way."""
-    return not g.touched and not g.complete and not g.row
-
-
-@holds(*BYPAGES)
-def touched_by_a_failure_alone(v: V, g: Seen) -> bool:
-    """Not all bytes of its earlier writes are at the peer: they failed, if a byte was under way."""
-    return not g.complete and not g.row
-
-
-@holds(S.WRITING, S.AWAIT_ACK)
-def names_what_was_written(v: V, g: Seen) -> bool:
-    """The region that it speaks of is the one that its write went into."""
-    return v.grant == g.region
-
-
-@holds(*UNASKED, *RING, *AUX)
-def has_not_told(v: V, g: Seen) -> bool:
-    """No staged write of it has failed."""
-    return not v.told
-
-
-@holds(*BYPAGES)
-def tells_only_what_it_may_have_told(v: V, g: Seen) -> bool:
-    """It may have told of the part if a staged write of it has failed."""
-    return not v.told or (v.native_notify and g.touched)
-
-
-@holds(S.AWAIT_PAGES_KV, S.AWAIT_PERMIT)
-def may_begin_within_the_lease(v: V, g: Seen) -> bool:
-    """The time for a write into its pages to begin ends no later than their lease."""
-    return v.begin_by <= v.lease
-
-
-@holds(S.WRITING_PAGES)
-def writes_pages(v: V, g: Seen) -> bool:
-    """Its write goes into pages."""
-    return g.region == 0
-
-
-@holds(S.AWAIT_ACK)
-def all_is_there(v: V, g: Seen) -> bool:
-    """Every byte is at the peer."""
-    return g.complete and not g.row
-
-
-@holds()
-def acked_is_acked(v: V, g: Seen) -> bool:
-    """A part that it takes for confirmed has been confirmed."""
-    return not v.acked or g.acked
-
-
-@holds(*AUX)
-def is_of_the_aux_row(v: V, g: Seen) -> bool:
-    """It is the aux row's."""
-    return g.row
+holds(*CALM)("Neither gather nor write works for it.", lambda v, g: not g.gathers and not g.writes)
+holds(*REGION)("It was given a region.", lambda v, g: v.grant > 0)
+holds(*UNASKED, *ASKED, *BYPAGES, *AUX)(
+    "It was given no region yet, or has given the ring up.", lambda v, g: v.grant == 0
+)
+holds(S.AWAIT_SLOT, S.GATHERING, S.WRITING)("The watermark has passed its region.", lambda v, g: g.usable)
+holds(S.AWAIT_WATERMARK)("The watermark has not passed its region.", lambda v, g: not g.usable)
+holds(*UNASKED, *ASKED, S.AWAIT_WATERMARK, S.AWAIT_SLOT, *BYPAGES)("It gathers nowhere.", lambda v, g: v.slot == -1)
+holds(S.AWAIT_CREDIT, *ASKED, S.AWAIT_WATERMARK, S.AWAIT_SLOT, S.AWAIT_PERMIT)(
+    "Its KV is computed before it requests or holds a region: an empty region never waits for a forward.",
+    lambda v, g: v.kv,
+)
+holds(S.AWAIT_KV, S.AWAIT_PAGES_KV)("Its KV is not computed.", lambda v, g: not v.kv)
+holds(*UNASKED, *RING)(
+    "No byte of its earlier writes was ever under way.", lambda v, g: not g.touched and not g.complete and not g.row
+)
+holds(*BYPAGES)(
+    "Not all bytes of its earlier writes are at the peer: they failed, if a byte was under way.",
+    lambda v, g: not g.complete and not g.row,
+)
+holds(S.WRITING, S.AWAIT_ACK)(
+    "The region that it speaks of is the one that its write went into.", lambda v, g: v.grant == g.region
+)
+holds(*UNASKED, *RING, *AUX)("No staged write of it has failed.", lambda v, g: not v.told)
+holds(*BYPAGES)(
+    "It may have told of the part if a staged write of it has failed.",
+    lambda v, g: not v.told or (v.native_notify and g.touched),
+)
+holds(S.AWAIT_PAGES_KV, S.AWAIT_PERMIT)(
+    "The time for a write into its pages to begin ends no later than their lease.", lambda v, g: v.begin_by <= v.lease
+)
+holds(S.WRITING_PAGES)("Its write goes into pages.", lambda v, g: g.region == 0)
+holds(S.AWAIT_ACK)("Every byte is at the peer.", lambda v, g: g.complete and not g.row)
+holds()("A part that it takes for confirmed has been confirmed.", lambda v, g: not v.acked or g.acked)
+holds(*AUX)("It is the aux row's.", lambda v, g: g.row)
 
 
 @holds(S.DONE)
@@ -330,28 +219,19 @@ def is_given_what_it_queues_for(v: V, e: ev.SendEvent, g: Seen) -> bool:
     return (g.slot if isinstance(e, ev.SlotTaken) else g.permit) == QUEUES
 
 
-@assumes(ev.Gathered, ev.GatherFailed, paid="engine: one end a gather")
-def only_gathers_end(v: V, e: ev.SendEvent, g: Seen) -> bool:
-    """The ending gather is under way, and its send gathers or drains."""
-    return v.state not in (S.GATHERING, S.DRAINING) or g.gathers
-
-
-@assumes(ev.WriteCompleted, ev.WriteFailed, ev.WriteLapsed, paid="prefill_write: its S6")
-def only_writes_end(v: V, e: ev.SendEvent, g: Seen) -> bool:
-    """The ending write is under way."""
-    return v.state == S.NEW or g.writes
-
-
-@assumes(ev.PagesGranted, paid="timing: a timer has a period above 0")
-def leases_last(v: V, e: ev.PagesGranted, g: Seen) -> bool:
-    """A lease lasts some time."""
-    return e.lease > 0
-
-
-@assumes(ev.StagingGranted, paid="ring: ids count from 1; decode_grant: its S1")
-def regions_count_from_one(v: V, e: ev.StagingGranted, g: Seen) -> bool:
-    """A region has a number above 0."""
-    return e.grant > 0
+assumes(ev.Gathered, ev.GatherFailed, paid="engine: one end a gather")(
+    "The ending gather is under way, and its send gathers or drains.",
+    lambda v, e, g: v.state not in (S.GATHERING, S.DRAINING) or g.gathers,
+)
+assumes(ev.WriteCompleted, ev.WriteFailed, ev.WriteLapsed, paid="prefill_write: its S6")(
+    "The ending write is under way.", lambda v, e, g: v.state == S.NEW or g.writes
+)
+assumes(ev.PagesGranted, paid="timing: a timer has a period above 0")(
+    "A lease lasts some time.", lambda v, e, g: e.lease > 0
+)
+assumes(ev.StagingGranted, paid="ring: ids count from 1; decode_grant: its S1")(
+    "A region has a number above 0.", lambda v, e, g: e.grant > 0
+)
 
 
 # ---------------------------------------------------------------------------------------- the promises
@@ -435,10 +315,10 @@ def remembers_its_first_request(step: Step) -> bool:
     return step.after.first == first or step.before.state is S.NEW
 
 
-@promises("S9", do.Transmit)
-def asks_for_the_ring_with_its_kv(step: Step, effect: do.Transmit) -> bool:
-    """A region is asked for when the KV is computed, and not before."""
-    return not isinstance(effect.body, StagingReq) or step.after.kv
+promises("S9", do.Transmit)(
+    "A region is asked for when the KV is computed, and not before.",
+    lambda step, effect: not isinstance(effect.body, StagingReq) or step.after.kv,
+)
 
 
 @promises("S9", on=(ev.KvWithdrawn,))
@@ -459,22 +339,17 @@ def comes_back_to_the_ring(step: Step) -> bool:
     return after.state not in BYPAGES and (not waits or after.state is S.AWAIT_KV)
 
 
-@promises("S6")
-def ends_once(step: Step) -> bool:
-    """With its end, and only then, the room is told that it has ended."""
-    return len(step.all_of(ev.SendFinished)) == (1 if step.after.state in OVER else 0)
-
-
-@promises("S12", do.LaunchGather, ev.PagesBegun)
-def reads_what_is_computed(step: Step, effect: object) -> bool:
-    """Pages begin to be read when their KV is computed."""
-    return step.after.kv
-
-
-@promises("S12")
-def lets_go_of_withdrawn_pages_for_good(step: Step) -> bool:
-    """A send that has let go of pages whose KV is withdrawn reads none before their KV is computed anew."""
-    return step.before.kv or reads_withdrawn(step.before) or not reads_withdrawn(step.after)
+promises("S6")(
+    "With its end, and only then, the room is told that it has ended.",
+    lambda step: len(step.all_of(ev.SendFinished)) == (1 if step.after.state in OVER else 0),
+)
+promises("S12", do.LaunchGather, ev.PagesBegun)(
+    "Pages begin to be read when their KV is computed.", lambda step, effect: step.after.kv
+)
+promises("S12")(
+    "A send that has let go of pages whose KV is withdrawn reads none before their KV is computed anew.",
+    lambda step: step.before.kv or reads_withdrawn(step.before) or not reads_withdrawn(step.after),
+)
 
 
 @promises("S1", do.LaunchGather, do.WatchWatermark)
@@ -578,10 +453,10 @@ def is_confirmed_once(step: Step) -> bool:
     return told and (after.state is S.DONE) == bool(before.acked)
 
 
-@promises("S6", ev.SendFinished)
-def blames_before_it_ends(step: Step, effect: ev.SendFinished) -> bool:
-    """A failure is reported before the end: a room whose last send ends is taken for a success."""
-    return in_order(step, ev.RoomFailed, ev.SendFinished)
+promises("S6", ev.SendFinished)(
+    "A failure is reported before the end: a room whose last send ends is taken for a success.",
+    lambda step, effect: in_order(step, ev.RoomFailed, ev.SendFinished),
+)
 
 
 # -------------------------------------------------------------------------------- where each word leads
@@ -623,10 +498,10 @@ def waits_for_what_it_is_told(step: Step) -> bool:
     return len(step.all_of(do.WatchWatermark)) == (1 if waits else 0) and len(step.all_of(do.Transmit)) == (1 if late else 0)
 
 
-@promises("L1", do.Transmit)
-def waits_for_an_answer(step: Step, effect: do.Transmit) -> bool:
-    """A send that requests, or notifies a part, waits for the answer, for some time."""
-    return step.after.state is step.before.state or timed_anew(step.after)
+promises("L1", do.Transmit)(
+    "A send that requests, or notifies a part, waits for the answer, for some time.",
+    lambda step, effect: step.after.state is step.before.state or timed_anew(step.after),
+)
 
 
 @promises("L3", on=(ev.TimerFired,))

@@ -19,9 +19,6 @@ class Seen(Ghost, frozen=True):
 
     `flying`: batches that the transport has; `doubtful`: those of them that have failed; `touched`: bytes of the write
     may have come to the peer; `failed`: a batch has failed, or was not taken.
-
-    `flying`: batches that the transport has; `doubtful`: those of them that have failed; `touched`: bytes of the write
-    may have come to the peer; `failed`: a batch has failed, or was not taken.
     """
 
     flying: int = 0
@@ -30,7 +27,7 @@ class Seen(Ghost, frozen=True):
     failed: bool = False
 
 
-write_claims: Claims[PWriteValue] = Claims(prefill_write, Seen)
+write_claims: Claims[PWriteValue, Seen] = Claims(prefill_write, Seen)
 holds, assumes, promises = write_claims.holds, write_claims.assumes, write_claims.promises
 V = PWriteValue
 ENDED = (ev.BatchCompleted, ev.BatchDeferred, ev.BatchRefused)
@@ -58,60 +55,38 @@ def follow(step: Step) -> Seen:
 
 
 # --------------------------------------------------------------------------------------- the invariant
-@holds(S.NEW, S.POSTING, S.IN_FLIGHT, S.ENDING, S.IN_DOUBT)
-def counts_what_flies(v: V, g: Seen) -> bool:
-    """It counts the batches that the transport has."""
-    return v.flying == g.flying and g.doubtful <= g.flying and g.doubtful >= 0
-
-
-@holds(S.NEW, S.POSTING, S.IN_FLIGHT, S.ENDING)
-def nothing_is_in_doubt(v: V, g: Seen) -> bool:
-    """No batch of it is in doubt."""
-    return g.doubtful == 0
-
-
-@holds(S.POSTING, S.IN_FLIGHT)
-def remembers_what_landed(v: V, g: Seen) -> bool:
-    """It knows whether bytes have come to the peer, and none of its batches has failed."""
-    return bool(v.landed) == bool(g.touched) and not g.failed
-
-
-@holds(S.IN_FLIGHT, S.ENDING, S.IN_DOUBT)
-def something_flies(v: V, g: Seen) -> bool:
-    """The transport has a batch of it."""
-    return g.flying > 0
-
-
-@holds(S.COMPLETED, S.FAILED)
-def is_over(v: V, g: Seen) -> bool:
-    """The transport has nothing of it."""
-    return g.flying == 0 and g.doubtful == 0
+holds(S.NEW, S.POSTING, S.IN_FLIGHT, S.ENDING, S.IN_DOUBT)(
+    "It counts the batches that the transport has.",
+    lambda v, g: v.flying == g.flying and g.doubtful <= g.flying and g.doubtful >= 0,
+)
+holds(S.NEW, S.POSTING, S.IN_FLIGHT, S.ENDING)("No batch of it is in doubt.", lambda v, g: g.doubtful == 0)
+holds(S.POSTING, S.IN_FLIGHT)(
+    "It knows whether bytes have come to the peer, and none of its batches has failed.",
+    lambda v, g: bool(v.landed) == bool(g.touched) and not g.failed,
+)
+holds(S.IN_FLIGHT, S.ENDING, S.IN_DOUBT)("The transport has a batch of it.", lambda v, g: g.flying > 0)
+holds(S.COMPLETED, S.FAILED)("The transport has nothing of it.", lambda v, g: g.flying == 0 and g.doubtful == 0)
 
 
 # -------------------------------------------------------------------------------------- the assumptions
-@assumes(*ENDED, ev.BatchFailed, paid="transport: one answer a batch; tests/test_transport_contract.py")
-def answers_what_it_has(v: V, e: ev.WriteEvent, g: Seen) -> bool:
-    """The transport speaks of a batch that it has, and that has not failed before."""
-    return v.state == S.NEW or g.flying - g.doubtful > 0
-
-
-@assumes(ev.BatchSettled, paid="engine: `RankWrites.doubtful`")
-def settles_what_is_in_doubt(v: V, e: ev.BatchSettled, g: Seen) -> bool:
-    """A batch that settles has failed before."""
-    return v.state == S.NEW or g.doubtful > 0
-
-
-@assumes(ev.BatchUnmade, paid="engine: a write is made whole before its first batch is offered")
-def unmade_before_all(v: V, e: ev.BatchUnmade, g: Seen) -> bool:
-    """A write that cannot be made has not begun."""
-    return v.state != S.POSTING or (g.flying == 0 and not g.touched)
+assumes(*ENDED, ev.BatchFailed, paid="transport: one answer a batch; tests/test_transport_contract.py")(
+    "The transport speaks of a batch that it has, and that has not failed before.",
+    lambda v, e, g: v.state == S.NEW or g.flying - g.doubtful > 0,
+)
+assumes(ev.BatchSettled, paid="engine: `RankWrites.doubtful`")(
+    "A batch that settles has failed before.", lambda v, e, g: v.state == S.NEW or g.doubtful > 0
+)
+assumes(ev.BatchUnmade, paid="engine: a write is made whole before its first batch is offered")(
+    "A write that cannot be made has not begun.",
+    lambda v, e, g: v.state != S.POSTING or (g.flying == 0 and not g.touched),
+)
 
 
 # ---------------------------------------------------------------------------------------- the promises
-@promises("S4", do.PostBatch)
-def posts_within_the_lease(step: Step, effect: do.PostBatch) -> bool:
-    """A batch is posted only while what was given may be used, and never after the write was given up."""
-    return step.now < step.before.until and step.before.state is S.POSTING
+promises("S4", do.PostBatch)(
+    "A batch is posted only while what was given may be used, and never after the write was given up.",
+    lambda step, effect: step.now < step.before.until and step.before.state is S.POSTING,
+)
 
 
 @promises("L1", on=(ev.WriteBegun,))
@@ -144,22 +119,18 @@ def writes_what_was_asked(step: Step, effect: do.PostWrite | do.PreparePages) ->
     return effect.to == e.to and effect.slot == e.slot and effect.offset == e.offset and effect.grant == e.grant
 
 
-@promises("S2", ev.WriteLapsed)
-def lapses_untouched(step: Step, effect: ev.WriteLapsed) -> bool:
-    """A write that says it has lapsed never had a byte under way, so it may be begun anew."""
-    return step.then.flying == 0 and not step.then.touched
-
-
-@promises("S4", ev.WriteFailed)
-def settled_when_nothing_can_land(step: Step, effect: ev.WriteFailed) -> bool:
-    """A failure is reported settled only when the transport has nothing of the write."""
-    return not effect.settled or step.then.flying == 0
-
-
-@promises("S6", ev.WriteCompleted)
-def completes_when_all_is_there(step: Step, effect: ev.WriteCompleted) -> bool:
-    """It says that every byte is there when all is posted, nothing flies and no batch has failed."""
-    return step.before.state is S.IN_FLIGHT and step.then.flying == 0 and not step.then.failed
+promises("S2", ev.WriteLapsed)(
+    "A write that says it has lapsed never had a byte under way, so it may be begun anew.",
+    lambda step, effect: step.then.flying == 0 and not step.then.touched,
+)
+promises("S4", ev.WriteFailed)(
+    "A failure is reported settled only when the transport has nothing of the write.",
+    lambda step, effect: not effect.settled or step.then.flying == 0,
+)
+promises("S6", ev.WriteCompleted)(
+    "It says that every byte is there when all is posted, nothing flies and no batch has failed.",
+    lambda step, effect: step.before.state is S.IN_FLIGHT and step.then.flying == 0 and not step.then.failed,
+)
 
 
 @promises("S6")
@@ -191,7 +162,7 @@ def drops_what_it_gives_up(step: Step) -> bool:
     return len(step.all_of(do.DropBatches)) == (1 if given_up and not unmade else 0)
 
 
-@promises("L1", on=(ev.PagesBegun,))
-def makes_what_it_opens(step: Step) -> bool:
-    """Batches of a write into pages are made ready from its first step on."""
-    return len(step.all_of(do.PreparePages)) == (1 if step.before.state is S.NEW else 0)
+promises("L1", on=(ev.PagesBegun,))(
+    "Batches of a write into pages are made ready from its first step on.",
+    lambda step: len(step.all_of(do.PreparePages)) == (1 if step.before.state is S.NEW else 0),
+)

@@ -88,8 +88,6 @@ class Rooms(msgspec.Struct, frozen=True, gc=False):
     """The two rooms `p` and `d`, each a value or its end, and the chunks that landed.
 
     `peer`: the prefill rank, `reader`: the decode rank, `claim`: as whose the decode rank speaks; `chunk`: any chunk.
-
-    `peer`: the prefill rank, `reader`: the decode rank, `claim`: as whose the decode rank speaks; `chunk`: any chunk.
     """
 
     p: Any

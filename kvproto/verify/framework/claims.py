@@ -14,13 +14,16 @@ table one writes down five things:
 * `ghosts`: a witness.  It remembers what the machine has done and seen (what is in flight, who holds what), and
   decides nothing.  A promise about the world ("nothing of it is in flight") is one about the witness.
 
+A claim of one expression is a row: its states, sentence and formula.  A longer one, or one that is named elsewhere, is
+a decorated function, and its sentence is the docstring.
+
 `and`, `or` and `not` mean what they do everywhere.  Nothing here knows of any solver.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 import msgspec
 
@@ -31,7 +34,10 @@ INFINITY = float("inf")
 #: the time that the value itself says (`Table.periods`), where a timer is asked for
 OWN = "its own"
 V = TypeVar("V", bound=Value)
+G = TypeVar("G", bound="Ghost")
 F = TypeVar("F", bound=Callable[..., bool])
+Formula = TypeVar("Formula", bound=Callable[..., bool])
+Asked = Callable[..., bool]
 By = TypeVar("By", bound=Callable[..., str])
 #: no event has been seen yet
 Follow = Callable[["Step"], Any]
@@ -76,10 +82,31 @@ class Claim(msgspec.Struct, frozen=True):
     on: tuple[type[Event], ...] = ()
 
 
-class Claims(Generic[V]):
+class Kept(Generic[Formula]):
+    """Takes a claim, as a row (sentence and formula) or as a function with a docstring."""
+
+    def __init__(self, claims: list[Claim], **about: Any) -> None:
+        """Keep it among these claims; `about`: what it is about, and its name or who pays for it."""
+        self._claims, self._about = claims, about
+
+    @overload
+    def __call__(self, said: str, test: Formula) -> None: ...
+    @overload
+    def __call__(self, said: F) -> F: ...
+    def __call__(self, said: Any, test: Any = None) -> Any:
+        text = said if isinstance(said, str) else sentence(said)
+        self._claims.append(Claim(text=text, test=test or said, **self._about))
+        return None if test else said
+
+
+class Claims(Generic[V, G]):
     """The claims of one table."""
 
-    def __init__(self, table: Table[V], ghost: type[Ghost] = Ghost) -> None:
+    @overload
+    def __init__(self: Claims[V, Ghost], table: Table[V]) -> None: ...
+    @overload
+    def __init__(self, table: Table[V], ghost: type[G]) -> None: ...
+    def __init__(self, table: Table[V], ghost: type[Any] = Ghost) -> None:
         """`ghost`: the witness's type."""
         self.table, self.ghost = table, ghost
         self.invariant: list[Claim] = []
@@ -88,39 +115,24 @@ class Claims(Generic[V]):
         self.waits_: Claim | None = None
         self.follow: Follow = lambda step: step.seen
 
-    def holds(self, *states: State) -> Callable[[F], F]:
-        """In these states (none: in all) it is so; the function takes (value, witness)."""
+    def holds(self, *states: State) -> Kept[Callable[[V, G], bool]]:
+        """In these states (none: in all) it is so; the formula takes (value, witness)."""
+        return Kept(self.invariant, about=states)
 
-        def keep(test: F) -> F:
-            self.invariant.append(Claim(states, sentence(test), test))
-            return test
-
-        return keep
-
-    def assumes(self, *events: type[Event], paid: str) -> Callable[[F], F]:
-        """When one of these events comes (none: any), it is so; the function takes (value, event, witness).
+    def assumes(self, *events: type[Event], paid: str) -> Kept[Callable[[V, Any, G], bool]]:
+        """When one of these events comes (none: any), it is so; the formula takes (value, event, witness).
 
         `paid`: who gives his word for it.
         """
+        return Kept(self.assumptions, about=events, paid=paid)
 
-        def keep(test: F) -> F:
-            self.assumptions.append(Claim(events, sentence(test), test, paid=paid))
-            return test
+    def promises(self, name: str, *effects: type[Output], on: tuple[type[Event], ...] = ()) -> Kept[Asked]:
+        """Whenever one of these effects is left behind, it is so; the formula takes (step, effect).
 
-        return keep
-
-    def promises(self, name: str, *effects: type[Output], on: tuple[type[Event], ...] = ()) -> Callable[[F], F]:
-        """Whenever one of these effects is left behind, it is so; the function takes (step, effect).
-
-        Without effects: at every step, or at those `on` these events, and the function takes the step alone.
+        Without effects: at every step, or at those `on` these events, and the formula takes the step alone.
         """
         assert not (effects and on), "a promise is about effects, or about steps"
-
-        def keep(test: F) -> F:
-            self.promises_.append(Claim(effects, sentence(test), test, name=name, on=on))
-            return test
-
-        return keep
+        return Kept(self.promises_, about=effects, name=name, on=on)
 
     def waits(self, name: str) -> Callable[[By], By]:
         """Register the timer by which a state waits (`OWN`: for as long as the value says).

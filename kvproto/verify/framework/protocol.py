@@ -95,7 +95,7 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True):
             raise ArgumentError(f"{self.name} names no checker: there is nothing to search")
         return named(self.checker, Checker)
 
-    def claimed(self) -> dict[str, Claims[Any]]:
+    def claimed(self) -> dict[str, Claims[Any, Any]]:
         """The claims of each table, by its name; of a table without any, that its steps are sound."""
         from kvproto.verify.framework.claims import Claims
 

@@ -53,7 +53,7 @@ class Reach(IntEnum):
 class StepPair:
     """One pair of state and event of a table, as its rows have it now."""
 
-    def __init__(self, claims: Claims[Any], timing: NamedTimers, pair: Pair) -> None:
+    def __init__(self, claims: Claims[Any, Any], timing: NamedTimers, pair: Pair) -> None:
         """To be made before the change; the machine that is compiled here keeps its rows."""
         self.claims, self.timing, self.pair = claims, timing, pair
         self.before: TermMachine = machine_of(claims.table, timing)

@@ -119,7 +119,7 @@ class EndsProver:
         solver.add(*maker.facts)
         return solver
 
-    def _own(self, claims: Claims[Any], value: Any, seen: Any) -> list[Any]:
+    def _own(self, claims: Claims[Any, Any], value: Any, seen: Any) -> list[Any]:
         """A table's own invariant; of an end that takes no step it is the same each time, and written once."""
         key = (claims.table.name, *parts(value), *parts(seen))
         if key not in self._written:
@@ -142,7 +142,7 @@ class EndsProver:
         return Ends(**{name: known[name] if name in known else make() for name, make in made.items()})
 
     @staticmethod
-    def _some(maker: Maker, claims: Claims[Any], name: str) -> Any:
+    def _some(maker: Maker, claims: Claims[Any, Any], name: str) -> Any:
         """A value in some state."""
         state = maker.state(claims.table.states, f"{name}.state")
         return one(maker, claims.table.value, name, state=state)

@@ -82,7 +82,7 @@ def _table(proofs: Sequence[Proof]) -> str:
     return table_md(head, rows) + "\n\nSeconds of one core; how many of each property are obligations, one a way."
 
 
-def _claims(claims: Claims[object]) -> Iterator[str]:  # type: ignore[type-var]  # of whatever value
+def _claims(claims: Claims[Any, Any]) -> Iterator[str]:
     yield f"### {claims.table.name}\n"
     waits = [claims.waits_] if claims.waits_ is not None else []
     promised = [(claim.name, claim.text) for claim in (*claims.promises_, *waits)]

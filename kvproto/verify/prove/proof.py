@@ -73,7 +73,7 @@ class TableProver:
     raises, about = RAISES, "S9"
     about_text = OWN_WORDS
 
-    def __init__(self, claims: Claims[Any], timing: NamedTimers) -> None:
+    def __init__(self, claims: Claims[Any, Any], timing: NamedTimers) -> None:
         self.claims = claims
         self.table = claims.table
         self.machine: TermMachine = machine_of(self.table, timing)

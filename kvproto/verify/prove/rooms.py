@@ -85,7 +85,7 @@ class RoomsProver:
         return found
 
     @staticmethod
-    def _own(claims: Claims[Any], value: Any, event: Any, seen: Any, solver: Any) -> None:
+    def _own(claims: Claims[Any, Any], value: Any, event: Any, seen: Any, solver: Any) -> None:
         for claim in claims.invariant:
             if not claim.about or value.state in claim.about:
                 add(solver, lambda claim=claim: claim.test(value, seen))

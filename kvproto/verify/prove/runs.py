@@ -22,7 +22,7 @@ from kvproto.verify.prove.steps import Pair
 #: pairs of a table that one process takes at a time
 PIECE = 24
 #: of the protocol, and of the decode endpoint
-TABLES: dict[str, Claims[Any]] = {claims.table.name: claims for claims in (*CLAIMS, group_claims)}
+TABLES: dict[str, Claims[Any, Any]] = {claims.table.name: claims for claims in (*CLAIMS, group_claims)}
 #: what is proved beside the tables: lemmas, by name
 LEMMAS: dict[str, Callable[[], Iterator[PairProof]]] = {
     ring.NAME: ring.prove, lease.NAME: lease.proofs, edge.NAME: edge.prove, keys.NAME: keys.proofs,
@@ -91,7 +91,7 @@ def pieces(names: Sequence[str], place: str = "") -> list[Piece]:
     return found
 
 
-def _claims(place: str) -> dict[str, Claims[Any]]:
+def _claims(place: str) -> dict[str, Claims[Any, Any]]:
     return named(place, Protocol).claimed() if place else TABLES
 
 

@@ -43,7 +43,7 @@ class RowClaims(NamedTuple):
 class ClaimsAsked:
     """The claims of one table."""
 
-    def __init__(self, claims: Claims[Any]) -> None:
+    def __init__(self, claims: Claims[Any, Any]) -> None:
         self.claims = claims
         #: by the row's identity
         self._of_row: dict[int, RowClaims] = {}
@@ -96,6 +96,6 @@ class ClaimsAsked:
 
 
 @cache
-def asked_of(claims: Claims[Any]) -> ClaimsAsked:
+def asked_of(claims: Claims[Any, Any]) -> ClaimsAsked:
     """The claims of a table, chosen once for all parties of the process."""
     return ClaimsAsked(claims)

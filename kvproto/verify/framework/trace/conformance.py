@@ -34,7 +34,7 @@ MOST = 16
 class Witnesses:
     """The witnesses of one party's machines of one table, and the values that their steps have left."""
 
-    def __init__(self, claims: Claims[Any] | None) -> None:
+    def __init__(self, claims: Claims[Any, Any] | None) -> None:
         self.asked = asked_of(claims) if claims is not None else None
         self.seen: dict[Any, tuple[Value, Any]] = {}
 
@@ -69,7 +69,7 @@ class Witnesses:
             del self.seen[next(iter(self.seen))]
 
 
-def witnesses(claims: Mapping[str, Claims[Any]], tables: Iterable[str]) -> dict[str, Witnesses]:
+def witnesses(claims: Mapping[str, Claims[Any, Any]], tables: Iterable[str]) -> dict[str, Witnesses]:
     return {name: Witnesses(claims.get(name)) for name in tables}
 
 
