@@ -10,13 +10,15 @@ from examples.engine_runs.cell import OURS, OWN, Cell
 
 HEAD = (
     "engine", "prefill → decode", "its own", "answers of the whole model: its own", "kvproto's",
-    "requests aborted: its own", "requests aborted: kvproto", "prefill killed, and replaced: its own",
-    "prefill killed, and replaced: kvproto", "all blocks back: its own", "kvproto's",
+    "requests aborted: its own", "requests aborted: kvproto", "killed, and replaced: its own",
+    "killed, and replaced: kvproto", "all blocks back: its own", "kvproto's",
 )  # fmt: skip
 #: by engine: scenarios in which all requests are to be answered, some are aborted, and an instance is killed
-ANSWERED = {"vLLM": ("sequential", "in turn", "32 at once"), "SGLang": ("seq", "many")}
+ANSWERED = {
+    "vLLM": ("sequential", "in turn", "32 at once", "drafts accepted", "two prefills"), "SGLang": ("seq", "many"),
+}  # fmt: skip
 ABORTED = {"vLLM": ("decode leaves between",), "SGLang": ("alone", "refused", "middle")}
-KILLED = {"vLLM": ("killed between",), "SGLang": ("killed",)}
+KILLED = {"vLLM": ("killed between", "killed", "decode killed", "one of two killed"), "SGLang": ("killed",)}
 #: characters of a reason
 SAID = 160
 

@@ -16,14 +16,27 @@ from examples.vllm.setting import LONG, Found, Scenario, Setting, for_decode, fo
 CUT_OFF = ("NONE", "LINK_LOST", "WRITE_FAILED")
 #: seconds in which an order that a rank has carries its call to the other side; the prompt takes several times as long
 CALLED_S = 0.1
+#: seconds in which NixlConnector, which knows the other side, has begun to read; the prompt takes longer
+READ_S = 0.02
+
+
+async def _awaiting(s: Setting) -> asyncio.Task[Answer]:
+    """Have decode wait for a prompt's KV; NixlConnector needs prefill's answer first, and reads."""
+    if s.prefill.carrier == "nixl":
+        await s.one_after_another(0)
+        first = await s.prefill.ask(s.prompts[LONG], 1, {"do_remote_decode": True})
+        waits = asyncio.create_task(s.decode.ask(s.prompts[LONG], model.ANSWER, for_decode(first)))
+        await asyncio.sleep(READ_S)
+        return waits
+    _, theirs = s.prefill.hand_over()
+    waits = asyncio.create_task(s.decode.ask(s.prompts[LONG], model.ANSWER, theirs))
+    await asyncio.sleep(1.5)
+    return waits
 
 
 async def killed(s: Setting) -> Found:
     """The prefill instance is killed while the decode instance waits, and replaced by one of the same name."""
-    _, theirs = s.prefill.hand_over()
-    waits = asyncio.create_task(s.decode.ask(s.prompts[LONG], model.ANSWER, theirs))
-    await asyncio.sleep(1.5)
-    return await _after_kill(s, waits)
+    return await _after_kill(s, await _awaiting(s))
 
 
 async def killed_between(s: Setting) -> Found:
@@ -50,20 +63,24 @@ async def decode_killed(s: Setting) -> Found:
     """The decode instance is killed while its prompt is computed, and replaced by one of the same name.
 
     They know each other, and it has called: what it had asked for ends with the link.  Of a decode instance that dies
-    before it has called, prefill knows nothing, and keeps the KV for its successor until the TTL.
+    before it has called, prefill knows nothing, and keeps the KV for its successor until the TTL.  NixlConnector's is
+    killed while it reads.
     """
-    await s.one_after_another(0)
-    await s.prefill.free()
-    ours, theirs = s.prefill.hand_over()
-    opened, loads = s.prefill.recorded("OpenRoom"), s.decode.recorded("Load")
-    gone = asyncio.create_task(s.decode.ask(s.prompts[LONG], model.ANSWER, theirs))
-    ahead = asyncio.create_task(s.prefill.ask(s.prompts[LONG], 1, ours))
-    await s.prefill.until("OpenRoom", opened)
-    await s.decode.until("Load", loads)
-    await asyncio.sleep(CALLED_S)
+    if s.prefill.carrier == "nixl":
+        asked = [await _awaiting(s)]
+    else:
+        await s.one_after_another(0)
+        await s.prefill.free()
+        ours, theirs = s.prefill.hand_over()
+        opened, loads = s.prefill.recorded("OpenRoom"), s.decode.recorded("Load")
+        gone = asyncio.create_task(s.decode.ask(s.prompts[LONG], model.ANSWER, theirs))
+        asked = [gone, asyncio.create_task(s.prefill.ask(s.prompts[LONG], 1, ours))]
+        await s.prefill.until("OpenRoom", opened)
+        await s.decode.until("Load", loads)
+        await asyncio.sleep(CALLED_S)
     begun = time.perf_counter()
     s.decode.kill()
-    await asyncio.gather(ahead, gone, return_exceptions=True)
+    await asyncio.gather(*asked, return_exceptions=True)
     await s.prefill.free(120.0)
     note = f"prefill's blocks free {time.perf_counter() - begun:.1f} s after the kill"
     await s.replace(s.decode)
@@ -80,9 +97,7 @@ async def two_prefills(s: Setting) -> Found:
 
 async def one_of_two_killed(s: Setting) -> Found:
     """One of the prefill instances is killed while decode waits for it; the other one goes on, and it is replaced."""
-    _, theirs = s.prefill.hand_over()
-    waits = asyncio.create_task(s.decode.ask(s.prompts[LONG], model.ANSWER, theirs))
-    await asyncio.sleep(1.5)
+    waits = await _awaiting(s)
     s.prefill.kill()
     others = await asyncio.gather(*[s.at_once_by(at, s.prefills[1]) for at in range(1, 7)])
     answer = await waits

@@ -12,8 +12,17 @@ from examples.engine_runs.hosts import APART
 from examples.vllm import model
 from examples.vllm.compiling import COMPILING
 from examples.vllm.drafting import DRAFTING
-from examples.vllm.killing import OF_TWO
-from examples.vllm.scenarios import COMPARED, OF_HOSTS, OF_HYBRIDS, OF_STAGES, OF_WINDOWS, SCENARIOS, TIMED
+from examples.vllm.killing import KILLING, OF_TWO
+from examples.vllm.scenarios import (
+    COMPARED,
+    COMPARED_ELSEWHERE,
+    OF_HOSTS,
+    OF_HYBRIDS,
+    OF_STAGES,
+    OF_WINDOWS,
+    SCENARIOS,
+    TIMED,
+)
 
 PAIRS = ("1-2", "2-1", "2-2", "1-1", "1+2-2", "1-1x2", "2-1x2", "1x2-2", "2 stages-1", "1-2 stages", "2 stages-2",
          "hybrid 1-1", "hybrid 1-2", "hybrid 2-1", "hybrid 2-2", "alternating 2 stages-1",
@@ -22,6 +31,8 @@ PAIRS = ("1-2", "2-1", "2-2", "1-1", "1+2-2", "1-1x2", "2-1x2", "1x2-2", "2 stag
          "eagle 2-1", "hosts 1-2")  # fmt: skip
 #: pairs whose decode instance compiles, too
 COMPILED = "1-2", "2-1x2"
+#: pairs at which the engine's own connector has instances killed in the middle, too
+OWN_KILLED = "1-2", "2-1"
 CARRIERS = ("kvproto", "plain", "nixl")
 
 
@@ -35,16 +46,39 @@ def kind_of(pair: str) -> tuple[model.Kind, str]:
 
 def wanted(pair: str, carrier: str, asked: list[str]) -> list[str]:
     """Return the scenarios that are to be run; `asked`: empty means all."""
-    every = tuple(name for name in SCENARIOS if name not in DRAFTING and (name not in COMPILING or pair in COMPILED))
-    all_of = {"kvproto": every, "plain": TIMED, "nixl": COMPARED}[carrier]
-    if (kind := kind_of(pair)[0]) != "dense":
-        mine: tuple[str, ...] = OF_WINDOWS if kind in ("windows", "sinks", "drafted", "eagle") else OF_HYBRIDS
-        mine += tuple(DRAFTING) if kind == "drafted" else ()
-        all_of = mine if carrier == "kvproto" else ()
-    elif "stages" in pair:
-        all_of = OF_STAGES if carrier == "kvproto" else ()
+    names = of_kvproto(pair)
+    if carrier != "kvproto":
+        compared = _timed(pair) if carrier == "plain" else _of_own(pair)
+        names = tuple(name for name in names if name in compared)
+    return [name for name in names if not asked or name in asked]
+
+
+def of_kvproto(pair: str) -> tuple[str, ...]:
+    """Return the scenarios of a pair that kvproto is put through."""
     if pair.startswith(APART):
-        all_of = {"kvproto": OF_HOSTS, "plain": TIMED, "nixl": TIMED}[carrier]
+        return OF_HOSTS
     if "+" in pair:
-        all_of = tuple(OF_TWO) if carrier == "kvproto" else ()
-    return [name for name in all_of if not asked or name in asked]
+        return tuple(OF_TWO)
+    if (kind := kind_of(pair)[0]) != "dense":
+        of_kind = OF_WINDOWS if kind in ("windows", "sinks", "drafted", "eagle") else OF_HYBRIDS
+        return of_kind + (tuple(DRAFTING) if kind == "drafted" else ())
+    if "stages" in pair:
+        return OF_STAGES
+    return tuple(name for name in SCENARIOS if name not in DRAFTING and (name not in COMPILING or pair in COMPILED))
+
+
+def _is_simple(pair: str) -> bool:
+    """Whether its model is dense and no instance has stages: there the own connector is put through more."""
+    return kind_of(pair)[0] == "dense" and "stages" not in pair and "+" not in pair
+
+
+def _timed(pair: str) -> tuple[str, ...]:
+    return TIMED if _is_simple(pair) else ("in turn",)
+
+
+def _of_own(pair: str) -> tuple[str, ...]:
+    if pair.startswith(APART):
+        return TIMED
+    if not _is_simple(pair):
+        return COMPARED_ELSEWHERE
+    return COMPARED + (tuple(KILLING) if pair in OWN_KILLED else ())

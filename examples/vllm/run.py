@@ -13,11 +13,12 @@
     python -m examples.vllm.run --table-only FILE                   # of what was run before
 
 Each pair is a process of its own for each carrier: kvproto through all scenarios, with digests; kvproto without them
-and vLLM's own NixlConnector through those that can be compared, with the same prompts, right after.  Rows are kept in
+and vLLM's own NixlConnector through some that can be compared, with the same prompts, right after.  Rows are kept in
 the folder `--out` as soon as they are made, so a run that was interrupted goes on with `--missing`.
 
-Exit code 0: every row was as it must be: each answer the whole model's, each digest and each block the same at both
-ends, each room ended as the scenario has it, each block given back, and the control was noticed.
+Exit code 0: every row of kvproto was as it must be: each answer the whole model's, each digest and each block the same
+at both ends, each room ended as the scenario has it, each block given back, and the control was noticed.  What becomes
+of vLLM's own connector, which may refuse a pair or answer wrong, is its row (`examples.vllm.own`).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ import msgspec
 
 from examples.engine_runs.build import build
 from examples.engine_runs.hosts import APART, LEAST
-from examples.vllm import model
+from examples.vllm import model, own
 from examples.vllm.judging import Records, Row, table
 from examples.vllm.pairs import CARRIERS, PAIRS, kind_of, wanted
 
@@ -61,7 +62,8 @@ rank each; 1x2 are two data-parallel ranks of one rank each, which get requests 
 in a network namespace of its own, with one cable between the two (the Llama, TCP alone). Carried by `kvproto` (with
 digests and checksums of all that is moved; by the ring, unless both sides are cut
 alike), by kvproto without them, by the route that it chooses (`plain`; the posts tell which), and by vLLM's own
-NixlConnector (`nixl`), one right after the other. The answers are compared with the model's in one process; the digests
+NixlConnector (`nixl`), one right after the other. Where that one refuses a pair, ends or does not answer, its rows say
+so, with the first error that its processes wrote. The answers are compared with the model's in one process; the digests
 of every (chunk, layer, head) that was gathered with those of what was scattered; the blocks that lie in the decode
 instance's cache with those in the prefill instance's, whatever way they came. What each scenario does stands in
 [examples/vllm/scenarios.py](../vllm/scenarios.py), what a row has to fulfil in
@@ -105,20 +107,24 @@ def judged(found: Any, records: Records, posts: Counter[str], *, back: bool, **n
 
 async def play(setting: Any, pair: str, carrier: str, names: list[str], rows: Rows, say: Any) -> None:
     """One scenario after the other; each row is kept at once."""
-    from examples.vllm.killing import OF_TWO
+    from examples.vllm.killing import KILLING, OF_TWO
     from examples.vllm.scenarios import SCENARIOS
     from examples.vllm.setting import Found
 
     records = Records(setting.out)
     for instance in setting.instances:
         await setting.warm(instance)
+    say(own.THERE)
     for name in names:
         say(f"{pair} {carrier} {name} ...")
         begun, before, crossed = time.perf_counter(), posted(), setting.crossed() if setting.crossed else 0
+        limit, free_s = LIMIT, 90.0
+        if carrier == own.OWN:
+            limit, free_s = own.REPLACES_S if name in KILLING | OF_TWO else own.ENDS_S, own.FREE_S
         try:
-            found, back = await asyncio.wait_for((SCENARIOS | OF_TWO)[name](setting), LIMIT), True
+            found, back = await asyncio.wait_for((SCENARIOS | OF_TWO)[name](setting), limit), True
             for instance in setting.instances:
-                await instance.free(90.0)
+                await instance.free(free_s)
         except Exception as error:  # noqa: BLE001  # a scenario that fails is a row that says so
             traceback.print_exc()
             found, back = Found([], [], note=f"{type(error).__name__}: {str(error)[:120]}"), False
@@ -129,6 +135,8 @@ async def play(setting: Any, pair: str, carrier: str, names: list[str], rows: Ro
         row = judged(found, records, posted() - before, back=back, **names_of)
         rows.keep(row)
         say(row.line(), f"({seconds:.0f} s)")
+        if carrier == own.OWN and not back:
+            break  # what comes next would be of instances that do not answer, and take its whole limit
 
 
 def through(found: Any, count: int) -> Any:
@@ -142,17 +150,27 @@ class Rows:
     """The rows of one pair and carrier, in a file."""
 
     def __init__(self, out: Path, pair: str, carrier: str) -> None:
-        self.file = out / f"{pair}-{carrier}.json"
+        self.file, self.carrier = out / f"{pair}-{carrier}.json", carrier
         made = msgspec.json.decode(self.file.read_bytes(), type=list[Row]) if self.file.exists() else []
         self.rows = {row.scenario: row for row in made}
 
     def keep(self, row: Row) -> None:
         """In the place of an older one."""
         self.rows[row.scenario] = row
+        self._write()
+
+    def drop(self, names: list[str]) -> None:
+        """Forget what older runs have made of these."""
+        self.rows = {name: row for name, row in self.rows.items() if name not in names}
+        self._write()
+
+    def _write(self) -> None:
         self.file.write_bytes(msgspec.json.encode(list(self.rows.values())))
 
     def lack(self, names: list[str]) -> list[str]:
-        """Of these, those that have no row, or none that is good."""
+        """Return those without a row, or without a good one; vLLM's own connector's rows may be bad."""
+        if self.carrier == own.OWN:
+            return [name for name in names if name not in self.rows]
         return [name for name in names if name not in self.rows or not self.rows[name].good]
 
 
@@ -191,11 +209,16 @@ def _one(pair: str, carrier: str, names: list[str], out: Path, stack: ExitStack)
     model.make(folder, kind)
     prompts = model.prompts()
     answers = model.answers(folder, prompts, kind)
-    say("the whole model has answered")
-    prefills = [make(f"P{n if n > 1 else ''}", Cut.of(said)) for n, said in enumerate(ours.split("+"), 1)]
-    say("prefill is there")
-    decode = make("D", Cut.of(theirs))
-    say("decode is there")
+    say(own.ANSWERED)
+    prefills = list[Instance]()
+    with ExitStack() as unless_all_start:
+        for n, said in enumerate(ours.split("+"), 1):
+            prefills.append(make(f"P{n if n > 1 else ''}", Cut.of(said)))
+            unless_all_start.callback(prefills[-1].close)
+        say("prefill is there")
+        decode = make("D", Cut.of(theirs))
+        say("decode is there")
+        unless_all_start.pop_all()
     setting = Setting(
         prefills, decode, prompts, answers, place, TTL, WAIT, lambda killed: make(killed.name, killed.cut),
         hosts.crossed if hosts else None,
@@ -209,6 +232,18 @@ def _one(pair: str, carrier: str, names: list[str], out: Path, stack: ExitStack)
         for instance in setting.instances:
             instance.close()
     return 1 if rows.lack(names) else 0
+
+
+def in_a_process(pair: str, names: list[str], rows: Rows, out: Path) -> int:
+    """Run scenarios by the carrier of these rows; return the exit code: 0 for vLLM's own."""
+    command = [sys.executable, "-m", "examples.vllm.run", pair, "--one", "--out", str(out)]
+    command += ["--carriers", rows.carrier, "--only", ",".join(names)]
+    if rows.carrier != own.OWN:
+        return subprocess.run(command, check=False).returncode  # noqa: S603  # our own program
+    rows.drop(names)
+    for row in own.run(command, pair, names, out):
+        rows.keep(row)
+    return 0
 
 
 def counters() -> dict[str, float]:
@@ -260,17 +295,19 @@ def main() -> int:
         parser.error(f"there is no scenario {unknown[0]!r}; there are {', '.join([*SCENARIOS, *OF_TWO])}")
     args.out.mkdir(parents=True, exist_ok=True)
     if args.one:
-        code = one(args.pairs[0], args.carriers, asked, args.out)
+        try:
+            code = one(args.pairs[0], args.carriers, asked, args.out)
+        except Exception:  # noqa: BLE001  # with what else has failed it would not get to its end
+            traceback.print_exc()
+            code = 1
         sys.stdout.flush()
         os._exit(code)  # whatever threads the engine has left behind
     worst = 0
     for pair in [] if args.table_only else args.pairs or PAIRS:
         for carrier in args.carriers.split(","):
-            command = [sys.executable, "-m", "examples.vllm.run", pair, "--one", "--out", str(args.out)]
-            names = wanted(pair, carrier, asked)
-            if names := Rows(args.out, pair, carrier).lack(names) if args.missing else names:
-                command += ["--carriers", carrier, "--only", ",".join(names)]
-                worst = max(worst, subprocess.run(command, check=False).returncode)  # noqa: S603  # our own program
+            names, rows = wanted(pair, carrier, asked), Rows(args.out, pair, carrier)
+            if names := rows.lack(names) if args.missing else names:
+                worst = max(worst, in_a_process(pair, names, rows, args.out))
                 if args.table:
                     write_table(args.out, args.table)
     if args.table or args.table_only:

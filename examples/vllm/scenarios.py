@@ -176,14 +176,17 @@ SCENARIOS: dict[str, Scenario] = {
     "prefill leaves midway": prefill_leaves_midway, "prefill never asked": prefill_never_asked,
     "never fetched": never_fetched, "too late": too_late, "control": spoiled, **KILLING, **COMPILING, **DRAFTING,
 }  # fmt: skip
-#: those that an engine's own connector is put through, too; and those that are timed
+#: those that an engine's own connector is put through, too, and those that it is at a pair with stages or with a model
+#: that is not dense; those that are timed without digests
 COMPARED = (
     "sequential", "in turn", "32 at once", "decode leaves between", "never fetched", "too late", "killed between",
 )  # fmt: skip
+COMPARED_ELSEWHERE = ("sequential", "in turn", "drafts accepted", "two prefills", "one of two killed")
 TIMED = ("sequential", "in turn", "32 at once")
 #: those of instances with pipeline stages
 OF_STAGES = (
-    "sequential", "at once", "prefix hits", "preempted", "decode leaves midway", "decode leaves between", "control",
+    "sequential", "in turn", "at once", "prefix hits", "preempted", "decode leaves midway", "decode leaves between",
+    "control",
 )  # fmt: skip
 #: those of instances on two hosts
 OF_HOSTS = (
