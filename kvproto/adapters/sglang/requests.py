@@ -61,6 +61,8 @@ class Request:
             log.warning("%s: %s: %s", self.room, effect.what, effect.why)
         elif isinstance(effect, t.Abort):
             self.endpoint.abort(self.room)
+        elif isinstance(effect, t.SayLate):
+            self.why = "the other side was not there within SGLang's timeout for it (bootstrap, or waiting)"
 
     def ending(self, state_indices: Any) -> tuple[int, ...] | None:
         """Return the slot of the state, or the window's pages, of what SGLang names for each kind."""
@@ -106,7 +108,6 @@ class Request:
         self.kv_mgr.advance()
         self.look_around()
         if time.monotonic() >= self.value.due:
-            self.why = "the other side was not there within SGLang's timeout for it (bootstrap, or waiting)"
             self.hear(t.TimerFired())
         return self.polls[self.value.state]
 

@@ -169,6 +169,10 @@ class Abort(Effect, frozen=True):
     """Give the open room up."""
 
 
+class SayLate(Effect, frozen=True):
+    """The reason is that the other side was not there in time."""
+
+
 class Timing(Timers, frozen=True):
     """How long SGLang waits for the other side, seconds; its own settings say."""
 
@@ -195,6 +199,7 @@ def prefetch(v: Request, e: Scheduled) -> Output: return Prefetch()
 def refuse_it(v: Request, e: GivenUp | TimerFired) -> Output: return Refuse()
 def decline(v: Request, e: GivenUp) -> Output: return Decline()
 def abort(v: Request, e: GivenUp) -> Output: return Abort()
+def say_late(v: Request, e: TimerFired) -> Output: return SayLate()
 
 
 sender = Table(
@@ -208,7 +213,7 @@ EARLY, LIVE, PAST, OVER = (S.AWAIT_DECODE, S.MET), (S.OPEN, S.SENT), (S.LANDED, 
 
 opens(S.NEW,        Made,       S.AWAIT_DECODE)
 row(S.AWAIT_DECODE, Met,        S.MET)
-row(S.AWAIT_DECODE, TimerFired, S.FAILED,   do=(refuse_it,))
+row(S.AWAIT_DECODE, TimerFired, S.FAILED,   do=(say_late, refuse_it))
 row(EARLY,          GivenUp,    S.FAILED,   do=(refuse_it,))
 row(EARLY,          Unmet,      S.FAILED)
 row(S.MET,          Started,    S.OPEN,     let=started, do=(open_room,))
@@ -216,7 +221,7 @@ row(S.OPEN,         Scheduled,              do=(prefetch,))
 row(S.OPEN,         Given,      S.SENT,     when=last, let=counted, do=(hand_over,))
 row(S.OPEN,         Given,                  let=counted, do=(hand_over,))
 row(LIVE,           GivenUp,                do=(abort,))
-row(LIVE,           Ended,      S.LANDED,   when=well)
+row(S.SENT,         Ended,      S.LANDED,   when=well)
 row(LIVE,           Ended,      S.STOPPED)
 row(S.LANDED,       Released,   S.DONE)
 row(S.STOPPED,      Released,   S.FAILED)
@@ -245,7 +250,7 @@ PAST_R, OVER_R = (R.LANDED, R.STOPPED), (R.DONE, R.FAILED)
 
 opens_r(R.NEW,       Made,       R.AWAIT_LINKS)
 row_r(R.AWAIT_LINKS, Met,        R.REACHED)
-row_r(R.AWAIT_LINKS, TimerFired, R.FAILED)
+row_r(R.AWAIT_LINKS, TimerFired, R.FAILED,  do=(say_late,))
 row_r(R.AWAIT_LINKS, GivenUp,    R.FAILED)
 row_r(R.AWAIT_LINKS, Unmet,      R.FAILED)
 row_r(R.REACHED,     GivenUp,    R.FAILED,  do=(decline,))
