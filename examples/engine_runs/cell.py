@@ -25,7 +25,8 @@ WHOLE = ("idle", "counts", "digests")
 class Cell:
     """A scenario of a pair, by one carrier; `lag`: median milliseconds of the hand-over; `digests`, `blocks`:
     (compared, differ); `why`: what is wrong with it; `note`: what else was seen; `posts`: for each prompt, and their
-    descriptors, where they were counted (SGLang's are those of a whole run); `by`: the name of an engine's own."""
+    descriptors, where they were counted (SGLang's are those of a whole run); `by`: the name of an engine's own;
+    `back`: whether all blocks can be given back (None: it was not tried)."""
 
     engine: str
     pair: str
@@ -34,7 +35,7 @@ class Cell:
     answers: tuple[int, int]
     digests: tuple[int, int]
     blocks: tuple[int, int]
-    back: bool
+    back: bool | None
     lag: float | None
     good: bool
     why: str
@@ -80,7 +81,7 @@ def of_sglang(rows: list[dict[str, Any]]) -> list[Cell]:
         Cell(
             "SGLang", row["pair"].replace(":", " → ", 1), _carrier(row["backend"]),
             row["scenario"], _answers(row.get("tokens", "0/0")), _digests(whole.get(_of(row, "digests"), {})), (0, 0),
-            whole.get(_of(row, "idle"), {}).get("good", False), row.get("lag_ms", [None])[0], row["good"],
+            whole.get(_of(row, "idle"), {}).get("good"), row.get("lag_ms", [None])[0], row["good"],
             "" if row["good"] else _why(row), seen(row), row.get("build", ""), _counted(whole.get(_of(row, "counts"))),
             OWNS.get(row["backend"], ""),
         )

@@ -63,4 +63,5 @@ def _why(cell: Cell) -> str:
 
 
 def _back(by: dict[str, Cell]) -> str:
-    return "-" if not by else "yes" if all(cell.back for cell in by.values()) else "**no**"
+    told = {cell.back for cell in by.values()}
+    return "**no**" if False in told else "yes" if told == {True} else "-"

@@ -57,10 +57,10 @@ hybrid: Qwen3.5, three of four layers gated delta nets; mamba2: Falcon-H1; windo
 every other layer looks back 40 tokens; eagle: a Llama with a drawn EAGLE head that drafts a token at a time) of 4
 layers and 4 KV heads in float32, 16 greedy tokens a prompt, pages of 16, prefill in chunks of 64 tokens. The judge is
 the model in transformers; of eagle an engine that prefills and decodes, with the same head: it accepts as many drafts.
-Carried by `kvproto` (with digests of all that is moved), by kvproto without them (`plain`) and by SGLang's own staging
-over Mooncake (`staging`), with the same prompts. What each scenario does stands in
-[examples/sglang/scenarios.py](../sglang/scenarios.py). Times are those of two cores that do other things, too: they
-tell orders of magnitude.
+Carried by `kvproto` (with digests of all that is moved), by kvproto without them (`plain`), and by SGLang's own staging
+over Mooncake (`staging`) or its Mooncake page by page (`mooncake`), with the same prompts. What each scenario does
+stands in [examples/sglang/scenarios.py](../sglang/scenarios.py). Times are those of two cores that do other things,
+too: they tell orders of magnitude.
 
 """
 #: the same, of rows made on GPUs

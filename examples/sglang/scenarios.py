@@ -215,16 +215,16 @@ class Run(Pair):
                 del left[0]
             time.sleep(0.5)
         except ENDED_EARLY as error:
-            why = f"an instance ended, or did not start: {error!r}"
+            why = f"an instance ended, or did not start: {self.raised() or repr(error)}"
             if not self.own:
                 self.row(at, good=False, errors=[why])
                 return
         else:
-            why = f"not asked: no answer in {at}"
+            why = f"no answer in {at}: {self.raised()}".removesuffix(": ")
         finally:
             self.close()
         for name in left:  # each has its row, whatever SGLang's own does
-            self.row(name, good=False, errors=list(filter(None, [why, self.raised()])))
+            self.row(name, good=False, errors=[why])
         self.seen()
 
     def seen(self) -> None:
