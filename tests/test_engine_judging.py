@@ -57,6 +57,18 @@ def records(tmp_path: Path) -> Records:
     return Records(tmp_path)
 
 
+@pytest.mark.parametrize("other", [0, 1])
+def test_ranks_that_have_the_same_latents_have_to_agree(records: Records, other: int) -> None:
+    """Also where the last of them is the one that agrees with prefill."""
+    written(records.out, "P-0", outcome(digests={"0/0/0": 11}), released({"0/0/0": 7}))
+    for rank in (0, 1):
+        digest, checksum = (12, 8) if rank == other else (11, 7)
+        written(records.out, f"D-{rank}", outcome(digests={"0/0/0": digest}), released({"0/0/0": checksum}))
+    seen = records.judge()
+    assert (seen.digests, seen.sums) == ((1, 1), (1, 1))
+    assert seen.wrong == ["1 digests differ", "1 blocks differ"]
+
+
 def test_two_sides_that_agree(records: Records) -> None:
     written(records.out, "P-0", outcome(digests={"0/0/0": 11, "64/0/0": 13}), released({"0/0/0": 7, "1/0/0": 8}))
     written(records.out, "P-1", outcome(digests={"0/0/1": 12}), released({"0/0/1": 9}))

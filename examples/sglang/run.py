@@ -83,9 +83,9 @@ HEAD = (
     "| pair | carried by | scenario | tokens of the whole model "
     "| ms from the last chunk's KV to decode's taking it over: median, longest | as it must be | what else was seen |"
 )
-PAIRS = ["1:2", "2:1", "2:1x2", "1x2:2", "4:1x4", "mla 1:2", "mla 2:1", "mla 2 stages:1", "eagle 1:1", "eagle 2:1",
-         "eagle 1:2", "hybrid 1:2", "hybrid 2:1", "hybrid 2:2", "hybrid 2:1x2", "mamba2 1:2", "mamba2 2:1",
-         "mamba2 2:2", "windows 1:2", "windows 2:1", "windows 2:2", "2 stages:1", "2 stages:2",
+PAIRS = ["1:2", "2:1", "2:1x2", "1x2:2", "4:1x4", "mla 1:2", "mla 2:1", "mla 2:2", "mla 2 stages:1", "eagle 1:1",
+         "eagle 2:1", "eagle 1:2", "eagle 2:2", "hybrid 1:2", "hybrid 2:1", "hybrid 2:2", "hybrid 2:1x2", "mamba2 1:2",
+         "mamba2 2:1", "mamba2 2:2", "windows 1:2", "windows 2:1", "windows 2:2", "2 stages:1", "2 stages:2",
          "1:2 pages 1-1", "1:2 pages 16-32", "hosts 1:2"]  # fmt: skip
 #: those that SGLang stages, too: its own staging stands beside kvproto's
 COMPARED_PAIRS = "1:2", "2:1", "hosts 1:2"

@@ -18,6 +18,8 @@ from typing import Any, Literal
 import msgspec
 
 Kind = Literal["digests", "sums"]
+#: in the place of a digest or a checksum that two ranks of a side do not agree on: none is negative
+UNLIKE = -1
 HEAD = (
     "| pair | carried by | scenario | tokens of the whole model | computed by decode | rooms: outcomes "
     "| digests: compared, differ | blocks in both caches: compared, differ "
@@ -93,6 +95,11 @@ class Room(msgspec.Struct):
         """All of the side's ranks that have said how it ended, say so."""
         return self.causes[side] == {"NONE"}
 
+    def add(self, kind: Kind, side: str, found: dict[str, int]) -> None:
+        """Take what one rank has; of latents each rank of a side has all, and they must be alike."""
+        made: dict[str, int] = getattr(self, kind)[side]
+        made.update({at: value if made.get(at, value) == value else UNLIKE for at, value in found.items()})
+
 
 class Records:
     """What the ranks of both sides have written since the last look."""
@@ -119,11 +126,11 @@ class Records:
                 continue
             room, side = rooms.setdefault(line["room"], _room()), rank[0]
             if line["event"] == "released":
-                room.sums[side].update(line["sums"])
+                room.add("sums", side, line["sums"])
                 continue
             seen.outcomes[f"{side} {line['cause']}"] += 1
             room.causes[side].add(line["cause"])
-            room.digests[side].update(line["digests"])
+            room.add("digests", side, line["digests"])
             if side == "P":
                 seen.posts.update(self._new_posts((rank, line["pid"]), line["posts"]))
         both = [room for room in rooms.values() if room.well("P") and room.well("D")]

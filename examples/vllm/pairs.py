@@ -27,8 +27,9 @@ from examples.vllm.scenarios import (
 PAIRS = ("1-2", "2-1", "2-2", "1-1", "1+2-2", "1-1x2", "2-1x2", "1x2-2", "2 stages-1", "1-2 stages", "2 stages-2",
          "hybrid 1-1", "hybrid 1-2", "hybrid 2-1", "hybrid 2-2", "alternating 2 stages-1",
          "windows 1-1", "windows 1-2", "windows 2-1", "windows 2-2", "windows 2 stages-1", "windows 1-2 stages",
-         "sinks 1-2", "sinks 2-1", "latents 2 stages-1", "drafted 1-1", "drafted 1-2", "drafted 2-1", "eagle 1-2",
-         "eagle 2-1", "hosts 1-2")  # fmt: skip
+         "sinks 1-2", "sinks 2-1", "sinks 2-2", "latents 1-2", "latents 2-1", "latents 2-2", "latents 2 stages-1",
+         "drafted 1-1", "drafted 1-2", "drafted 2-1", "drafted 2-2", "eagle 1-2", "eagle 2-1", "eagle 2-2",
+         "hosts 1-2")  # fmt: skip
 #: pairs whose decode instance compiles, too
 COMPILED = "1-2", "2-1x2"
 #: pairs at which the engine's own connector has instances killed in the middle, too

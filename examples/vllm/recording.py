@@ -119,10 +119,11 @@ class RecordingConnector(KVProtoConnector):
         found = {}
         for layer, cache in self.caches.items():
             heads = cache.shape[1]
+            before = 0 if self._vllm_config.model_config.use_mla else self.rank_in_group * heads
             for place, block in enumerate(blocks[first:], first):
                 for head in range(heads):
                     rows = cache[block, head].contiguous().view(torch.uint8).numpy().tobytes()
-                    found[f"{place}/{layer}/{self.rank_in_group * heads + head}"] = zlib.crc32(rows)
+                    found[f"{place}/{layer}/{before + head}"] = zlib.crc32(rows)
         return found
 
     def _open(self, rank: str) -> None:
