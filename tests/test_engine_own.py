@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ import pytest
 from examples.engine_runs.cell import of_vllm
 from examples.engine_runs.table import told
 from examples.vllm import own
+from examples.vllm.instances import PORTS, side_channel
 from examples.vllm.judging import Row
 from examples.vllm.own import ANSWERED, OWN, THERE
 from examples.vllm.pairs import PAIRS, of_kvproto, wanted
@@ -64,7 +66,7 @@ def test_what_was_written_while_a_row_was_made_stands_in_it_if_it_is_wrong() -> 
     made = [row("sequential", wrong=["decode has computed 99 tokens"], note="once"), row("in turn")]
     found = own.explained(made, "1-2", ["sequential", "in turn", "killed", "decode killed"], said, "", 9.0)
     by = {each.scenario: each for each in found}
-    assert by["sequential"].note == "once; heads differ" and by["in turn"] == made[1]
+    assert by["sequential"].wrong == ["decode has computed 99 tokens", "heads differ"] and by["in turn"] == made[1]
     assert by["killed"].wrong == ["its process ended: gone"]
     assert by["decode killed"].wrong == ["not played: in turn had not ended well"]
 
@@ -104,6 +106,15 @@ def test_only_rows_of_kvproto_make_the_run_fail(tmp_path: Path, monkeypatch: pyt
     kept = Rows(tmp_path, "1-2", OWN)
     assert kept.rows["in turn"].wrong == ["refused at start: no such thing"] and kept.rows["killed"].good
     assert kept.lack(["in turn", "killed", "sequential"]) == ["sequential"]  # a refusal is not asked for again
+
+
+def test_its_instances_listen_where_nothing_else_does() -> None:
+    side_channel.cache_clear()
+    first = side_channel("P")
+    assert side_channel("P") == first != side_channel("D")
+    side_channel.cache_clear()
+    with socket.create_server(("127.0.0.1", first + PORTS - 1)):
+        assert side_channel("P") != first
 
 
 def test_the_page_tells_what_the_own_connector_refuses() -> None:

@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import socket
 import time
-from functools import partial
+from contextlib import ExitStack, suppress
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -44,8 +46,8 @@ SERVED: dict[Kind, dict[str, Any]] = {
 #: they are sent, and their first forward fails: so forwards of stages are traced, and then run eagerly
 EAGER: dict[str, Any] = {"enforce_eager": True}
 TRACED: dict[str, Any] = {"compilation_config": {"mode": 2, "backend": "eager"}}
-#: by instance: where NixlConnector listens
-PORTS = {"P": "5600", "P2": "5620", "D": "5650"}
+#: where NixlConnector listens: ports for each instance, one a data-parallel rank, out of these
+PORTS, SIDE_CHANNELS = 8, range(20_000, 30_000)
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1", "UCX_TLS": "tcp,self,sm",
@@ -68,6 +70,19 @@ class Cut(NamedTuple):
             return cls(1, int(count))
         tp, _, dp = count.partition("x")
         return cls(int(tp), dp=int(dp or 1))
+
+
+@cache
+def side_channel(name: str) -> int:
+    """Return the first of this instance's ports, which are free, and the same when it is replaced."""
+    bases = SIDE_CHANNELS[::PORTS]
+    for turn in range(len(bases)):  # other runs on this machine begin elsewhere
+        base = bases[(os.getpid() + sum(name.encode()) + turn) % len(bases)]
+        with ExitStack() as held, suppress(OSError):
+            for port in range(base, base + PORTS):
+                held.enter_context(socket.create_server(("127.0.0.1", port)))
+            return base
+    raise RuntimeError("no port is free for NixlConnector")
 
 
 class Answer(msgspec.Struct):
@@ -108,7 +123,7 @@ class Instance:
         self.turns, self.rooms = itertools.cycle(range(cut.dp)), dict[int, int]()
         mine = {child.pid for child in psutil.Process().children(recursive=True)}
         if carrier == "nixl":
-            os.environ["VLLM_NIXL_SIDE_CHANNEL_PORT"] = PORTS[name]
+            os.environ["VLLM_NIXL_SIDE_CHANNEL_PORT"] = str(side_channel(name))
             how = {"kv_connector": "NixlConnector"}
             extra: dict[str, Any] = {"kv_lease_duration": int(ttl)}
         else:

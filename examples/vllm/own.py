@@ -84,7 +84,7 @@ def explained(made: list[Row], pair: str, names: list[str], said: str, late: str
         if name in by:
             row = by[name]
             if row.wrong and error and error not in row.note:
-                by[name] = msgspec.structs.replace(row, note="; ".join(filter(None, (row.note, error))))
+                by[name] = msgspec.structs.replace(row, wrong=[*row.wrong, error])
             before = name
             continue
         if not started:
