@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(autouse=True, scope="session")
 def _one_fork_server_for_all() -> None:
     """Have the process's fork server load the model, whoever starts it: else each later rank would."""
-    WARM.append("kvproto.lab.demo.warm")
+    WARM.insert(0, "kvproto.lab.demo.rank_program")
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -154,7 +154,6 @@ def test_heads_of_a_recurrence_that_are_one_off_are_found_by_name() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("--passes live_layers", "live_layers with --model gemma3: its forward computes all layers"),
         ("--device cuda", "--device cuda is not of --model gemma3: it computes on the CPU"),
         ("--layers 8", "--layers is not of --model gemma3"),
         ("--dtype fp8", "dtype float8_e4m3fn with --model gemma3; it computes in bfloat16 or float32"),

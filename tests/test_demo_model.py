@@ -14,12 +14,13 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from kvproto.lab.demo.controls import CONTROLS, Guard, PooledRoom, applicable, sheet, tampered, truth_sheet
+from kvproto.lab.demo.guard import Guard, PooledRoom
 from kvproto.lab.demo.job import DemoJob, GroupShape, RoomSpec
-from kvproto.lab.demo.model import UnshardedRoom, build, oracle_tokens, read_aux, reference
-from kvproto.lab.demo.oracle import truth_file
-from kvproto.lab.demo.pages import Allocator, PagedKV
+from kvproto.lab.demo.model import build, oracle_tokens, read_aux, reference
+from kvproto.lab.demo.oracle import truth_file, truth_sheet
+from kvproto.lab.demo.pages import Allocator, PagedKV, sheet_of
 from kvproto.lab.demo.rank import DemoRank
+from kvproto.lab.demo.tampered_room import CONTROLS, TamperedRoom, corrupted
 from kvproto.lab.demo.verify import Kind, ReferenceJudge, Sheet, Verdict, compare, unequal_rows
 from kvproto.layout.sharding import LayoutError
 
@@ -74,52 +75,36 @@ def test_fp8_reference_is_rounded() -> None:
 # ---- verification finds what is wrong -----------------------------------------------------------------------------
 
 
-def filled(heads: int, layers: int = 2, tokens: int = 40) -> tuple[PagedKV, Guard, PooledRoom, UnshardedRoom]:
-    """A D rank's pool with one room of which the tokens from 8 on came in cells of 16."""
-    pool = PagedKV(layers=layers, heads=heads, dim=4, pages=12, page_size=8, dtype=torch.bfloat16, seed=3)
-    table = Allocator(12, 0).take(5)
-    kv = torch.randn(2, layers, heads + 1, tokens, 4).to(torch.bfloat16)
-    cells = tuple((first, min(16, tokens - first)) for first in range(8, tokens, 16))
-    guard = Guard(pool)
-    for layer in range(layers):
-        pool.write("k", layer, table, 0, kv[0, layer, :heads].transpose(0, 1))
-        pool.write("v", layer, table, 0, kv[1, layer, :heads].transpose(0, 1))
-    return (
-        pool,
-        guard,
-        PooledRoom(table, tokens, cells, kv[0, 0, heads]),
-        UnshardedRoom([], [], kv[0, :, :heads], kv[1, :, :heads]),
-    )
+ROOM = RoomSpec(1, 40, prefix=8)
 
 
-@pytest.mark.parametrize("heads", [1, 2])
-@pytest.mark.parametrize("control", CONTROLS)
-def test_every_control_is_detected_and_undone(control: str, heads: int) -> None:
-    pool, guard, held, truth = filled(heads)
-    right = truth_sheet(truth.keys, truth.values)
-
-    def differences() -> list[str]:
-        found = compare(1, kv(held.tokens), right, {"D0": sheet(pool, held, 0, 0)}, "D")
-        assert all(x.first >= 8 for x in found), "what did not travel is not touched"
-        return [str(x) for x in found] + guard.intruded([held])
-
-    assert differences() == []
-    with tampered(control, guard, held):
-        assert differences()
-    assert differences() == []
+def tampered(heads: int, room: RoomSpec = ROOM, cells: Any = ((8, 16), (24, 16))) -> TamperedRoom:
+    """A room of which the tokens from 8 on came in cells of 16."""
+    rows = {(kind, layer): torch.randint(256, (room.tokens, heads, 8), dtype=torch.uint8)
+            for kind in ("k", "v") for layer in range(2)}  # fmt: skip
+    return TamperedRoom(room, 8, rows, cells)
 
 
-def test_a_control_that_cannot_apply_is_refused() -> None:
-    pool, guard, held, _ = filled(1)
-    bare = PooledRoom(held.table, held.tokens)
-    assert not any(applicable(name, pool, bare) for name in CONTROLS)
-    for name in CONTROLS:
-        with pytest.raises(ValueError, match=name), tampered(name, guard, bare):
-            pass
+@pytest.mark.parametrize("control", ["another head", "another chunk", "a chunk read too early", "a page left out"])
+def test_every_control_is_detected(control: str) -> None:
+    at = tampered(2)
+    right, changed = sheet_of(at.rows, dict.fromkeys(at.rows, 0)), CONTROLS[control](at)
+    assert changed is not None
+    assert compare(1, kv(40), right, {"D0": sheet_of(changed, dict.fromkeys(changed, 0))}, "D")
+    assert sheet_of(at.rows, dict.fromkeys(at.rows, 0)) == right, "and the room's own rows are left as they are"
+
+
+def test_each_control_is_planted_in_the_first_room_that_it_fits() -> None:
+    nothing_moved = tampered(2, RoomSpec(5, 40, prefix=40), ())
+    assert list(corrupted([nothing_moved])) == []
+    small = tampered(1, RoomSpec(2, 40, prefix=8), ((8, 32),))
+    planted = {name: room for name, room, _ in corrupted([nothing_moved, small, tampered(2)])}
+    assert planted == {"a page left out": 2, "another head": 1, "another chunk": 1, "a chunk read too early": 1}
 
 
 def test_a_touched_row_outside_the_room_is_found() -> None:
-    pool, guard, held, _ = filled(2, tokens=36)
+    pool = PagedKV(layers=2, heads=2, dim=4, pages=12, page_size=8, dtype=torch.bfloat16, seed=3)
+    guard, held = Guard(pool), PooledRoom(Allocator(12, 0).take(5), 36)
     assert guard.intruded([held]) == []
     pool.rows("v", 1)[held.table[-1], 4, 0, 0] += 1  # the slot after the last token, in the room's own page
     assert guard.intruded([held]) == [
@@ -203,16 +188,14 @@ def test_a_rank_starts_from_its_prefix_and_names_its_cells(tmp_path: Path) -> No
     torch.save(truth, truth_file(tmp_path, 5))
     me = DemoRank(job, "decode", 0, tmp_path)
     table = me.allocate(room)
-    assert me.held(5).cells == ((32, 48), (80, 20)) and len(table) == 7
+    assert me.cells(5) == [(32, 48), (80, 20)] and len(table) == 7
     assert torch.equal(me.pool.read("k", 1, table, 32), truth.keys[1, :, :32].transpose(0, 1))
-    right = truth_sheet(truth.keys, truth.values)
+    right = truth_sheet(truth)
     missing = compare(5, kv(100), right, {"D0": me.sheet(5)}, "D")
     assert {(x.first, x.rows) for x in missing} == {(32, 68)}, "only what has yet to come differs"
     me.shard.place(truth, table, 100)
-    assert me.controls(5, list(CONTROLS)) == list(CONTROLS)
-    for name in CONTROLS:
-        with me.tampered(name, 5):
-            assert compare(5, kv(100), right, {"D0": me.sheet(5)}, "D")
+    planted = {name: compare(5, kv(100), right, {"D0": sheet}, "D") for name, _, sheet in me.corrupted([5])}
+    assert len(planted) == 4 and all(planted.values())
     said = [read_aux(row) for row in me.resume(5, truth.tokens[0])]
     assert [token for token, _ in said] == truth.tokens[1:] and me.intruded() == []
     assert compare(5, kv(100), right, {"D0": me.sheet(5)}, "D") == []

@@ -198,7 +198,7 @@ if __name__ == "__main__":
 
 def test_what_a_fork_server_loads_can_be_loaded() -> None:
     """A fork server passes over a module that cannot be imported, and each rank then loads for itself."""
-    names = ", ".join(["kvproto.lab.torture.warm", *WARM])  # in a process: they set torch's threads, and freeze objects
+    names = ", ".join(["kvproto.lab.torture.rank", *WARM])  # in a process: they set torch's threads, and freeze objects
     code = f"import {names}; print('all', flush=True)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout == "all\n", done.stderr

@@ -34,7 +34,7 @@ from typing import Any, Self
 from kvproto.errors import KvprotoError
 
 ORPHANED = 70  # exit code of a rank whose parent is gone
-#: what every fork server has loaded, beside what the first group asks for; a process has one server
+#: what every fork server loads, behind what the first group asks for; a process has one server
 WARM = ["kvproto.lab.warm_ranks"]
 SETTLE_S = 0.3  # after a failure: how long to listen for an earlier cause before choosing one
 
@@ -97,10 +97,6 @@ class ParentPipe:
         return self._connection.fileno()
 
 
-class UnfitError(KvprotoError, RuntimeError):
-    """This machine is not fit for what was asked for; a sentence, no traceback, is what there is to say."""
-
-
 def _terminated(number: int, _frame: object) -> None:
     raise SystemExit(128 + number)
 
@@ -119,9 +115,8 @@ def _rank(connection: Connection, target: str, args: tuple[Any, ...]) -> None:
     try:
         module, _, function = target.partition(":")
         getattr(importlib.import_module(module), function)(ParentPipe(connection), *args)
-    except BaseException as error:  # noqa: BLE001 - whatever it is, the parent must hear of it
-        why = str(error) if isinstance(error, UnfitError) else traceback.format_exc()
-        connection.send(("failed", (time.monotonic(), why)))
+    except BaseException:  # noqa: BLE001 - whatever it is, the parent must hear of it
+        connection.send(("failed", (time.monotonic(), traceback.format_exc())))
         os._exit(1)
     connection.send(("ended", None))
 
@@ -132,7 +127,7 @@ def _rank(connection: Connection, target: str, args: tuple[Any, ...]) -> None:
 def fork_server(warm: str) -> ForkServerContext:
     """Start the process's fork server if it has none, with `warm` loaded; what makes processes of it."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([*WARM, warm])
+    context.set_forkserver_preload([warm, *WARM])
     with _patched(_environment()):
         multiprocessing.forkserver.ensure_running()
     return context
@@ -161,7 +156,7 @@ class ProcessGroup:
     A SIGTERM that nobody handles leaves the context, too: a rank that is stopped would not notice that its parent ends.
     """
 
-    def __init__(self, programs: Sequence[Program] = (), *, warm: str = "kvproto.lab.demo.warm") -> None:
+    def __init__(self, programs: Sequence[Program] = (), *, warm: str = "kvproto.lab.demo.rank_program") -> None:
         self._context = fork_server(warm)
         self._pipes: dict[str, Connection] = {}
         self._ends: dict[str, Any] = {}

@@ -227,7 +227,7 @@ class Process:
         self, name: str, bind: str, keys: str | None = None, backend: str = "nixl", kind: type[Any] = Member
     ) -> None:  # fmt: skip
         self.name, self.bind = name, bind
-        context = fork_server("kvproto.lab.torture.warm")
+        context = fork_server("kvproto.lab.torture.rank")
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_main, args=(theirs, kind, name, bind, keys, backend), daemon=True)
         self.process.start()

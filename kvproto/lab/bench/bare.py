@@ -38,9 +38,7 @@ def send(endpoint: Any, plan: Plan, table: torch.Tensor, tokens: int, at: float)
     later = deque(_parts(inner, plan, tokens))
     going: deque[tuple[Ticket, int, PreparedWrite]] = deque()
     free, flying = list(range(settings.slots))[::-1], dict[Any, int]()
-    while time.perf_counter() < at:
-        endpoint.poll()
-    begin = time.perf_counter()
+    begin = begin_at(endpoint, at)
     while (later or going or flying) and _in_time(begin):
         if later and later[0][2] in free:
             chunk, share, slot, prepared = later.popleft()
@@ -88,10 +86,8 @@ def store(
             part = inner.data.mapped.get(peer, share)
             launch = part.bind(entry, pages, cut.first, cut.tokens, inner.data.streams)
             launches.append((chunk, peer, launch, part.sources))
-    while time.perf_counter() < at:
-        endpoint.poll()
     streams = inner.data.streams
-    begin, stream = time.perf_counter(), streams.next_store()
+    begin, stream = begin_at(endpoint, at), streams.next_store()
     for chunk, peer, launch, sources in launches:
         flying[transport.run(peer, partial(launch, stream, None), sources)] = peer, chunk
     while flying and _in_time(begin):
@@ -110,6 +106,13 @@ def await_tags(endpoint: Any, plan: Plan, tokens: int) -> tuple[float, float]:
     while left and _in_time(begin):
         left -= sum(isinstance(event, Arrived) for event in inner.data.transport.poll())
     return begin, time.perf_counter()
+
+
+def begin_at(endpoint: Any, at: float) -> float:
+    """Poll the endpoint until the moment `at`; when that was over."""
+    while time.perf_counter() < at:
+        endpoint.poll()
+    return time.perf_counter()
 
 
 def _in_time(begin: float) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from kvproto.lab.bench.bare import begin_at
 from kvproto.lab.bench.pipeline_rank import LONGEST_S, PipelineRank, give_way
 from kvproto.room import Room
 from kvproto.verify.testing import inside
@@ -55,8 +56,7 @@ class BesideRank(PipelineRank):
         self, way: str, rooms: list[tuple[int, int]], tokens: int, at: float, side: str, steps: int
     ) -> tuple[float, float, float]:  # fmt: skip
         """Transfer from the moment `at` beside so many steps of a side's work; (begin, end, ms of work)."""
-        while time.perf_counter() < at - AHEAD_S:
-            self.endpoint.poll()
+        begin_at(self.endpoint, at - AHEAD_S)
         work = self._begin(steps if side == self.side else 0)
         if work is not None and self.side == "P":
             # As an engine does: the KV of the next prompt is said to be there when its forward, just launched, is over.
@@ -82,10 +82,8 @@ class BesideRank(PipelineRank):
         programs = max(1, AcrossTuning().programs * percent // 100)
         launch = straight_stores(buffer, inner.data.transport.maps(peer)[0], programs)
         stream = inner.data.streams.stores[0]
-        while time.perf_counter() < at:
-            self.endpoint.poll()
         end: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        begin = time.perf_counter()
+        begin = begin_at(self.endpoint, at)
         with torch.cuda.stream(stream):
             launch()
             end.record()

@@ -18,6 +18,7 @@ import numpy as np
 from kvproto.data.page_writes import PageBatch, PagesBatch
 from kvproto.data.room_entry import HostPages, RoomEntry
 from kvproto.io.transports.base import Busy, Completed, Handle
+from kvproto.lab.bench.bare import begin_at
 from kvproto.lab.bench.pipeline_rank import give_way
 from kvproto.layout.cut import Cut
 from kvproto.layout.end_share import end_shares
@@ -57,9 +58,7 @@ class DescribedRows:
     def post(self, at: float) -> tuple[float, float]:
         """Post them once, from the moment `at`, as soon as the transport takes them: (begin, end)."""
         transport, live = inside(self.endpoint).data.transport, set[Handle]()
-        while time.perf_counter() < at:
-            self.endpoint.poll()
-        begin = time.perf_counter()
+        begin = begin_at(self.endpoint, at)
         while self._posts or live:
             try:
                 while self._posts:

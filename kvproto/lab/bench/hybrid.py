@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from kvproto.arguments import positive, several
 from kvproto.lab.bench.cache_calls import QWEN, heads
 from kvproto.lab.bench.hybrid_rank import HybridForm, HybridRank
-from kvproto.lab.bench.members import Members
+from kvproto.lab.bench.members import Members, spent
 from kvproto.lab.bench.pipeline import LEAD_S
 from kvproto.lab.bench.results import Course, command_line, need_gpus
 from kvproto.layout.caches import Cache, CachePart
@@ -120,9 +120,7 @@ class Hybrid:
         return self._spent("run", "PD", gen)
 
     def _spent(self, name: str, sides: str, *args: Any) -> float:
-        told = self.members.tell(sides, name, *args, time.perf_counter() + LEAD_S)
-        begin = min(begin for (side, _), (begin, _) in told.items() if side == "P")
-        return float(max(end for (side, _), (_, end) in told.items() if side == sides[-1]) - begin)
+        return spent(self.members.tell(sides, name, *args, time.perf_counter() + LEAD_S), sides[-1])
 
     def _checked(self, gen: int) -> bool:
         self.members.tell("D", "mark")

@@ -19,9 +19,10 @@ from kvproto.endpoint.decode_endpoint import DecodeEndpoint
 from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.io.kernels.base import Launch, Ticket
 from kvproto.io.kernels.cache_pool import CachePool
-from kvproto.io.transports.base import Completed, PeerId
+from kvproto.io.transports.base import PeerId
 from kvproto.io.transports.nixl import NixlTransport
 from kvproto.io.transports.regions import bulk
+from kvproto.lab.bench.bare import begin_at
 from kvproto.lab.bench.described_rows import DescribedRows
 from kvproto.lab.bench.pipeline_rank import PipelineRank, give_way
 from kvproto.lab.bench.pools import MARKER, seeded_bytes
@@ -155,9 +156,7 @@ class HybridRank(PipelineRank):
         Nothing is asked for, told or confirmed: what is left of a transfer is the device's.
         """
         streams = inside(self.endpoint).data.streams
-        while time.perf_counter() < at:
-            self.endpoint.poll()
-        begin, left = time.perf_counter(), list[Ticket]()
+        begin, left = begin_at(self.endpoint, at), list[Ticket]()
         for launch in self.bound:
             left.append(launch(streams.next_store(), None))
         while not all(ticket.done() for ticket in left):
@@ -203,21 +202,11 @@ class HybridRank(PipelineRank):
         owed = {reader: self.case.owed(self.index, reader) for reader in readers}
         if self.source is None:
             buffer = seeded_bytes((max(owed.values()),), 1, self.device)
-            kind = "VRAM" if buffer.is_cuda else "DRAM"
-            region = transport.register(buffer.data_ptr(), len(buffer), kind, max(buffer.get_device(), 0))
-            self.source = buffer, region
+            self.source = buffer, self.registered(buffer)
         wanted = []
         for room in self._rooms():
             for reader, nbytes in owed.items():
                 peer = self._peer(room, reader)
                 descs = bulk(0, nbytes * self.index % (self.case.settings.ring_bytes - nbytes + 1), nbytes)
                 wanted.append((peer, self.source[1], transport.remote(peer, 0), descs, b""))
-        while time.perf_counter() < at:
-            self.endpoint.poll()
-        begin, live = time.perf_counter(), set()
-        for each in wanted:
-            live.add(transport.write(*each))
-        while live:
-            live -= {event.handle for event in transport.poll() if isinstance(event, Completed)}
-            give_way()
-        return begin, time.perf_counter()
+        return self.write_all(wanted, at)

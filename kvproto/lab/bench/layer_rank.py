@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from kvproto.lab.bench.bare import begin_at
 from kvproto.lab.bench.pipeline_rank import LONGEST_S, Moment, PipelineRank, give_way
 from kvproto.lab.bench.pools import mark
 from kvproto.room import Room
@@ -74,9 +75,7 @@ class LayerRank(PipelineRank):
         if self.side == "D":
             return self.go([room], tokens, at)
         self.log.clear()
-        while time.perf_counter() < at:
-            self.endpoint.poll()
-        begin, ended = time.perf_counter(), self._forward(Room(*room), tokens, groups)
+        begin, ended = begin_at(self.endpoint, at), self._forward(Room(*room), tokens, groups)
         self.endpoint.aux(Room(*room), b"token")
         end = 0.0
         while not self.endpoint.finished():

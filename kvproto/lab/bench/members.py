@@ -7,7 +7,7 @@ measured without it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -64,6 +64,15 @@ class Members:
             self.tell("".join({side for side, _ in self._keys.values()}), "end")
             self._group.finish()
             self._keys.clear()
+
+
+def spent(told: Mapping[tuple[str, int], Any], last: str) -> float:
+    """Return the seconds from the first begin at a prefill rank to the last end on the side `last`.
+
+    `told`: answers whose first two values are a begin and an end.
+    """
+    begin = min(each[0] for (side, _), each in told.items() if side == "P")
+    return float(max(each[1] for (side, _), each in told.items() if side == last) - begin)
 
 
 def serve(line: ParentPipe, make: Callable[..., BenchMember], args: tuple[Any, ...]) -> None:

@@ -14,7 +14,7 @@ import gc
 import os
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import torch
@@ -27,8 +27,7 @@ from kvproto.io.kernels.host_buffer import HostBuffer
 from kvproto.io.transports.base import Completed
 from kvproto.io.transports.nixl import NixlTransport
 from kvproto.io.transports.regions import bulk
-from kvproto.lab.bench.bare import DECODE, await_tags, receive, send, store
-from kvproto.lab.bench.indexed_pages import IndexedPages
+from kvproto.lab.bench.bare import DECODE, await_tags, begin_at, receive, send, store
 from kvproto.lab.bench.pools import MARKER, empty_pool, mark, seeded_bytes
 from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Plan
@@ -74,7 +73,6 @@ class PipelineRank:
         self.tables: dict[int, torch.Tensor] = {}
         self.log: list[Moment] = []
         self.source: Any = None
-        self._lists: IndexedPages | None = None
         #: by name: endpoints that are set aside, each with its form, its log, and the source of its bulk writes
         self._aside: dict[str, tuple[Any, EndpointForm, list[Moment], Any]] = {}
         self._of: tuple[Layout, bool] | None = None
@@ -125,12 +123,11 @@ class PipelineRank:
     def set_aside(self, name: str) -> None:
         """Put the endpoint aside under this name: another may be made beside it, over the same pool."""
         self._aside[name] = self.endpoint, self.form, self.log, self.source
-        self.endpoint = self.source = self._lists = None
+        self.endpoint = self.source = None
 
     def take_up(self, name: str) -> None:
         """Go on with the endpoint of this name."""
         self.endpoint, self.form, self.log, self.source = self._aside.pop(name)
-        self._lists = None
 
     def end(self) -> None:
         self.drop()
@@ -145,7 +142,7 @@ class PipelineRank:
     def _end_one(self) -> None:
         if self.endpoint is not None:
             self.endpoint.close()
-            self.endpoint = self.source = self._lists = None
+            self.endpoint = self.source = None
             self._let_go()
 
     def _let_go(self) -> None:
@@ -239,9 +236,7 @@ class PipelineRank:
         """Report all as produced at the moment `at`, poll until the rooms are over; return (begin, end, log)."""
         endpoint, left = self.endpoint, len(rooms)
         self.log.clear()
-        while time.perf_counter() < at:
-            endpoint.poll()
-        begin = time.perf_counter()
+        begin = begin_at(endpoint, at)
         if self.side == "P":
             for room, gen in rooms:
                 endpoint.produced(Room(room, gen), tokens)
@@ -275,12 +270,6 @@ class PipelineRank:
             return send(self.endpoint, self.form.plan, table, tokens, at)
         return receive(self.endpoint, self.form.plan, table, tokens)
 
-    def by_index(self, room: int, at: float, there: dict[int, list[int]]) -> tuple[float, float]:
-        """The room's pages by NIXL's own lists and indices, from the moment `at`: (begin, end)."""
-        if self._lists is None or self._lists.endpoint is not self.endpoint:
-            self._lists = IndexedPages(self.endpoint, self.form.packed)
-        return self._lists.write(self.pages_of(room), there, at)
-
     def bulk(self, tokens: int, at: float) -> tuple[float, float]:
         """One write of all the bytes that this rank owes each reader, with nothing before and after it."""
         rank, data = inside(self.endpoint).rank, inside(self.endpoint).data
@@ -292,17 +281,24 @@ class PipelineRank:
             if self.form.staging == "pinned" and buffer.is_cuda:
                 host = HostBuffer(len(buffer), page_locked=True, twin=buffer)
             wire = buffer if host is None else host.bytes.copy_(buffer)
-            kind = "VRAM" if wire.is_cuda else "DRAM"
-            region = transport.register(wire.data_ptr(), len(wire), kind, max(wire.get_device(), 0))
-            self.source = buffer, region, host
+            self.source = buffer, self.registered(wire), host
         wanted = []
         for part in parts:
             peer = data.link_peer[rank.link_of[DECODE, part.share.reader]]
             descs = bulk(0, part.offset, part.nbytes)
             wanted.append((peer, self.source[1], transport.remote(peer, 0), descs, b""))
-        while time.perf_counter() < at:
-            self.endpoint.poll()
-        begin = time.perf_counter()
+        return self.write_all(wanted, at)
+
+    def registered(self, wire: torch.Tensor) -> Any:
+        """Register memory of which bulk writes are made; its region."""
+        kind: Literal["VRAM", "DRAM"] = "VRAM" if wire.is_cuda else "DRAM"
+        transport = inside(self.endpoint).data.transport
+        return transport.register(wire.data_ptr(), len(wire), kind, max(wire.get_device(), 0))
+
+    def write_all(self, wanted: list[tuple[Any, ...]], at: float) -> tuple[float, float]:
+        """Make these writes at once, from the moment `at`; (begin, when all are over)."""
+        transport = inside(self.endpoint).data.transport
+        begin = begin_at(self.endpoint, at)
         live = {transport.write(*each) for each in wanted}
         while live:
             live -= {event.handle for event in transport.poll() if isinstance(event, Completed)}

@@ -17,10 +17,10 @@ from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
 from kvproto.lab.demo.family import Family
+from kvproto.lab.demo.pages import Rows
 from kvproto.layout.caches import ALL, END, WINDOW, Cache, CachePart
 
 FULL, INDEX, STATE, LOCAL = "full", "index", "state", "window"
-Rows = dict[tuple[str, int], Tensor]  # (cache.part, layer of the model) -> uint8 [rows, units, bytes]
 
 
 @dataclass(frozen=True)

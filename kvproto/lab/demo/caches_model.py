@@ -13,12 +13,12 @@ from pathlib import Path
 import torch
 from transformers.cache_utils import DynamicCache
 
-from kvproto.lab.demo.cache_field import Rows, caches_of, fields_of, rows_of, window_of
+from kvproto.lab.demo.cache_field import caches_of, fields_of, rows_of, window_of
 from kvproto.lab.demo.caches_job import CachesJob
-from kvproto.lab.demo.caches_pages import sheet_of
 from kvproto.lab.demo.family import FAMILIES, build_family
 from kvproto.lab.demo.job import RoomSpec, Side
 from kvproto.lab.demo.model import aux_row, pieces_of, prompt, read_aux
+from kvproto.lab.demo.pages import Rows, sheet_of
 from kvproto.lab.demo.verify import Verdict
 from kvproto.lab.process_group import ParentPipe
 from kvproto.layout.sharding import Layout

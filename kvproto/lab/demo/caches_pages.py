@@ -13,12 +13,9 @@ import torch
 from torch import Tensor
 
 from kvproto.io.kernels.cache_pool import CachePool
-from kvproto.lab.demo.cache_field import Rows
-from kvproto.lab.demo.pages import Allocator, Places
+from kvproto.lab.demo.pages import Allocator, Key, Places, Rows, sheet_of
 from kvproto.lab.demo.verify import Sheet
 from kvproto.layout.sharding import Layout
-
-Key = tuple[str, int]  # (cache.part, layer of the model)
 
 
 class HeldRoom(NamedTuple):
@@ -143,15 +140,6 @@ class CachesPages:
                 where = f"{kind} of layer {layer}"
                 found.append(f"{where}: {count} rows outside the rooms changed, the first in page {page} at {place}")
         return found
-
-
-def sheet_of(rows: Mapping[Key, Tensor], first_units: Mapping[Key, int]) -> Sheet:
-    """Rows as bytes, by (layer, part, unit) of the whole model."""
-    return {
-        (layer, kind, first_units[kind, layer] + unit): whole[:, unit].contiguous().numpy().tobytes()
-        for (kind, layer), whole in rows.items()
-        for unit in range(whole.shape[1])
-    }
 
 
 def whole_rows(shares: Sequence[Sheet], forms: Mapping[Key, tuple[int, int]]) -> Rows:

@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from kvproto.io.kernels.cache_pool import CachePool
-from kvproto.lab.demo.cache_field import Rows, rebuilt, rows_of
+from kvproto.lab.demo.cache_field import rebuilt, rows_of
 from kvproto.lab.demo.caches_job import CachesJob
 from kvproto.lab.demo.caches_model import CachesModel, load_rows
 from kvproto.lab.demo.caches_pages import CachesPages, HeldRoom, whole_rows
 from kvproto.lab.demo.comm import Comm
+from kvproto.lab.demo.family import FAMILIES
 from kvproto.lab.demo.job import RoomSpec, Side
-from kvproto.lab.demo.shard import AfterLayer
-from kvproto.lab.demo.tampered_room import CONTROLS, TamperedRoom
+from kvproto.lab.demo.pages import Rows
+from kvproto.lab.demo.tampered_room import TamperedRoom, corrupted
 from kvproto.lab.demo.verify import Sheet
 from kvproto.layout.sharding import Layout
 
@@ -36,7 +37,6 @@ class CachesRank:
         self.job, self.side, self.rank, self.directory = job, side, rank, directory
         self.me, shape = CachesModel(job), job.shape(side)
         self.layout = self.me.layout(side)
-        self.layers = self.layout.layers_of(rank)[1]
         pages = sum(-(-room.tokens // shape.page_size) for room in job.rooms) + SPARE
         self.pages = CachesPages(self.layout, rank, pages=pages, windows=pages, slots=len(job.rooms) + SPARE,
                                  seed=hash((job.seed, side == "decode", rank)) & 0x7FFF_FFFF)  # fmt: skip
@@ -72,12 +72,8 @@ class CachesRank:
         self.pages.give(self.tables.pop(room))
         self._going_on.pop(room, None)
 
-    def prefill(self, room: int, after_layer: AfterLayer | None = None) -> Iterator[tuple[int, bytes | None]]:
-        """Forward the room's prompt chunk by chunk into its pages; after each: (tokens now there, aux row).
-
-        The library's forward is a whole one: `after_layer` is not called.
-        """
-        del after_layer
+    def prefill(self, room: int) -> Iterator[tuple[int, bytes | None]]:
+        """Forward the room's prompt chunk by chunk into its pages; after each: (tokens now there, aux row)."""
         first, held = 0, self.tables[room]
         for upto, cache, row in self.me.prefill(self.rooms[room]):
             self.pages.store(rows_of(self.me.fields, cache), held, first, upto)
@@ -118,12 +114,13 @@ class CachesRank:
         return self.pages.intruded(self.tables.values())
 
     def corrupted(self, rooms: Sequence[int]) -> Iterator[tuple[str, int, Sheet]]:
-        """Yield (control, room, sheet) of each control on the first of these rooms that it can be applied to."""
+        """Yield (control, room, sheet) of each control that can be applied to one of these rooms."""
         shares = {room: self.copied(room) for room in rooms}
-        for name, control in CONTROLS.items():
-            for room, share in shares.items():
-                others = [each for number, each in shares.items() if number != room]
-                changed = control(TamperedRoom(self.job, self.rooms[room], self.pages, share, others))
-                if changed is not None:
-                    yield name, room, self.told(changed)
-                    break
+        segments, tp = FAMILIES[self.job.family].segments, (self.job.prefill.tp, self.job.decode.tp)
+        tampered = [
+            TamperedRoom(self.rooms[room], self.pages.page_size, share, (),
+                         [each for number, each in shares.items() if number != room], segments, tp)
+            for room, share in shares.items()
+        ]  # fmt: skip
+        for name, room, rows in corrupted(tampered):
+            yield name, room, self.told(rows)

@@ -22,7 +22,7 @@ from typing import Any
 
 from kvproto.io.kernels.differing import differing
 from kvproto.lab.demo.pass_counts import PassCounts, total
-from kvproto.lab.demo.run import TOLD_WHOLE, Route, Run
+from kvproto.lab.demo.run import Route, Run
 from kvproto.lab.demo.times import Spans, sharded, unsharded
 from kvproto.lab.demo.verify import ReferenceJudge, Sheet
 from kvproto.lab.process_group import ProcessGroup, Program
@@ -143,7 +143,7 @@ class _Conductor:
         start = time.monotonic()
         self.crew.tell(self.d, "resume", rooms)
         changed = self._collect("resumed", self.d)
-        if self.route in TOLD_WHOLE:
+        if self.route == "live":
             self.done.seconds["continuation"] = time.monotonic() - start
         self.result.wrong += [f"{name} after the continuation: {text}" for name in self.d for text in changed[name]]
 
@@ -151,7 +151,7 @@ class _Conductor:
         p, d = [tallies[name] for name in self.p], [tallies[name] for name in self.d]
         self.done.counts = {
             "rooms": len(self.rooms), "aborted": len(self.aborting),
-            "chunks": self.run.chunks_in(self.route), **total([*p, *d]),
+            "chunks": self.run.chunks, **total([*p, *d]),
         }  # fmt: skip
         first = min(x.began for x in p)
         self.done.seconds["bootstrap"] = max(x.linked_s for x in d)
@@ -243,7 +243,7 @@ class _Conductor:
     def _judge_tokens(self) -> None:
         for name, room, rows in self.said:
             new = self.rooms[room].new
-            self.result.wrong += self.judge.said(name, room, rows, new if self.route in TOLD_WHOLE else min(2, new))
+            self.result.wrong += self.judge.said(name, room, rows, new if self.route == "live" else min(2, new))
             self.result.tokens += len(rows) if name == self.d[0] else 0
 
     def _judge_controls(self) -> None:

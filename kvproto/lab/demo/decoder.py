@@ -16,7 +16,7 @@ from kvproto.lab.demo.job import RoomSpec
 from kvproto.lab.demo.model import read_aux
 from kvproto.lab.demo.pass_counts import decode_counts
 from kvproto.lab.demo.player import Player, make_endpoint, rank_of, started
-from kvproto.lab.demo.run import TOLD_WHOLE, Route, Run
+from kvproto.lab.demo.run import Route, Run
 from kvproto.lab.process_group import ParentPipe
 from kvproto.verify.testing import inside
 
@@ -91,7 +91,7 @@ class _Decode(Player):
         counts = decode_counts(rank.trace, rank.settings.ring_bytes)
         self.report(counts | inside(endpoint).data.stats, route)
         if route.startswith("live"):
-            self._resume(whole=route in TOLD_WHOLE)
+            self._resume(whole=route == "live")
         for room_id in list(self.me.tables):
             self.me.give_back(room_id)
 

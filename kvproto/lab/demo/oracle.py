@@ -11,11 +11,11 @@ from pathlib import Path
 import torch
 
 from kvproto.lab.bench.machine import machine
-from kvproto.lab.demo.controls import truth_sheet
 from kvproto.lab.demo.job import DemoJob
 from kvproto.lab.demo.model import UnshardedRoom, build, oracle_tokens, reference
+from kvproto.lab.demo.pages import sheet_of
 from kvproto.lab.demo.placement import device_of
-from kvproto.lab.demo.verify import Verdict
+from kvproto.lab.demo.verify import Sheet, Verdict
 from kvproto.lab.process_group import ParentPipe
 
 
@@ -28,6 +28,15 @@ def load_truth(directory: Path, room: int) -> UnshardedRoom:
     return truth
 
 
+def truth_sheet(truth: UnshardedRoom) -> Sheet:
+    rows = {
+        (kind, layer): each.transpose(0, 1).contiguous().view(torch.uint8)
+        for kind, whole in (("k", truth.keys), ("v", truth.values))
+        for layer, each in enumerate(whole)
+    }
+    return sheet_of(rows, dict.fromkeys(rows, 0))
+
+
 def program(line: ParentPipe, job: DemoJob, directory: Path, kind: str = "cpu") -> None:
     """Send ("verdict", (room, Verdict)) for each room, prefixed ones first, after its file is written."""
     device = device_of(kind, "decode", 0)
@@ -38,6 +47,6 @@ def program(line: ParentPipe, job: DemoJob, directory: Path, kind: str = "cpu") 
         truth = reference(model, job, room)
         torch.save(truth, truth_file(directory, room.room))
         library = oracle_tokens(job, room, device=device) if job.dtype == "float32" else None
-        sheet = truth_sheet(truth.keys, truth.values)
         rows = {"k": room.tokens, "v": room.tokens}
-        line.tell("verdict", (room.room, Verdict(truth.tokens, truth.logits, sheet, library, truth.seconds, rows)))
+        verdict = Verdict(truth.tokens, truth.logits, truth_sheet(truth), library, truth.seconds, rows)
+        line.tell("verdict", (room.room, verdict))

@@ -10,14 +10,18 @@ The pool may be on a GPU: what is read is there too, and what is stored may come
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from kvproto.lab.demo.verify import Sheet
+
 Kind = Literal["k", "v"]
 Places = tuple[Tensor, Tensor]  # (page, slot) of tokens
+Key = tuple[str, int]  # (k, v or cache.part, layer of the model)
+Rows = dict[Key, Tensor]  # uint8 [rows, units, bytes]
 
 
 class Allocator:
@@ -87,3 +91,12 @@ class PagedKV:
     def load(self, kind: Kind, layer: int, places: Places) -> Tensor:
         """`read` from places found before."""
         return self.rows(kind, layer)[places].view(self.k[0].dtype)
+
+
+def sheet_of(rows: Mapping[Key, Tensor], first_units: Mapping[Key, int]) -> Sheet:
+    """Rows as bytes, by (layer, part, unit) of the whole model."""
+    return {
+        (layer, kind, first_units[kind, layer] + unit): data.contiguous().numpy().tobytes()
+        for (kind, layer), whole in rows.items()
+        for unit, data in enumerate(whole.cpu().unbind(1))
+    }

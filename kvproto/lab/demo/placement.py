@@ -9,15 +9,12 @@ from __future__ import annotations
 import torch
 
 from kvproto.lab.demo.job import Side
-from kvproto.lab.process_group import UnfitError
 
 
 def device_of(kind: str, side: Side, rank: int) -> str:
-    """The device of a rank, made the process's own; UnfitError if `kind` is "cuda" and torch sees no GPU."""
+    """The device of a rank, made the process's own."""
     if kind == "cpu":
         return "cpu"
-    if not torch.cuda.is_available():
-        raise UnfitError("there is no GPU that torch can use: run without --device cuda")
     place = gpu_of(side, rank, torch.cuda.device_count())
     torch.cuda.set_device(place)
     return f"cuda:{place}"

@@ -15,10 +15,9 @@ from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.lab.demo.job import RoomSpec
 from kvproto.lab.demo.pass_counts import prefill_counts
 from kvproto.lab.demo.player import Player, make_endpoint, rank_of, started, written
-from kvproto.lab.demo.run import GROUPS, Route, Run
-from kvproto.lab.demo.shard import AfterLayer
+from kvproto.lab.demo.run import Route, Run
 from kvproto.lab.process_group import ParentPipe
-from kvproto.room import Room, Status
+from kvproto.room import Status
 from kvproto.verify.testing import inside
 
 
@@ -98,9 +97,8 @@ class _Prefill(Player):
     def _compute(self, endpoint: PrefillEndpoint, room: RoomSpec) -> None:
         """The forward of one room, chunk by chunk; what is to be aborted stops half-way."""
         name, start = self.name(room.room), time.monotonic()
-        after_layer = self._after_layer(endpoint, name) if self.route == "live_layers" else None
         self.mark("begun", room.room)
-        for upto, row in self.me.prefill(room.room, after_layer):
+        for upto, row in self.me.prefill(room.room):
             if self.route == "live" and room.room in self.run.aborted and 2 * upto >= room.tokens:
                 self._give_up(endpoint, room)
                 break
@@ -116,17 +114,6 @@ class _Prefill(Player):
                 self.kept[room.room] = self.me.copied(room.room)
         self.held.add(room.room)
         self._reap()
-
-    def _after_layer(self, endpoint: PrefillEndpoint, name: Room) -> AfterLayer:
-        """Report computed layers, as often as there may be groups: each report costs the host some 20 us."""
-        held = self.me.layers
-        every = max(1, held // GROUPS)
-
-        def after_layer(upto: int, layers: int) -> None:
-            if layers % every == 0 and layers < held:
-                endpoint.produced(name, upto, written(self.me), layers=layers)
-
-        return after_layer
 
     def _give_up(self, endpoint: PrefillEndpoint, room: RoomSpec) -> None:
         if self.run.abort == "prefill":

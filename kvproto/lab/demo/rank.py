@@ -7,7 +7,6 @@ room. An endpoint that said so too early would be found out by the comparison.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,13 @@ from torch import Tensor
 
 from kvproto.io.kernels.base import Pool
 from kvproto.lab.demo.comm import Comm
-from kvproto.lab.demo.controls import CONTROLS, Copied, Guard, PooledRoom, applicable, copied, tampered, told
+from kvproto.lab.demo.guard import Guard, PooledRoom
 from kvproto.lab.demo.job import DemoJob, RoomSpec, Side
 from kvproto.lab.demo.model import AUX, prompt
 from kvproto.lab.demo.oracle import load_truth
-from kvproto.lab.demo.pages import Allocator
-from kvproto.lab.demo.shard import AfterLayer, Shard
+from kvproto.lab.demo.pages import Allocator, Kind, Rows, sheet_of
+from kvproto.lab.demo.shard import Shard
+from kvproto.lab.demo.tampered_room import TamperedRoom, corrupted
 from kvproto.lab.demo.verify import Sheet
 from kvproto.layout.cut import chunks, cut_at
 from kvproto.layout.sharding import Layout, align_chunk_tokens
@@ -49,10 +49,6 @@ class DemoRank:
     @property
     def on_gpu(self) -> bool:
         return self.pool.device.type == "cuda"
-
-    @property
-    def layers(self) -> int:
-        return self.shard.layers
 
     def layout_of(self, side: Side) -> Layout:
         return self.job.layout(side)
@@ -93,9 +89,9 @@ class DemoRank:
         self._guard.renew(table)
         self._allocator.give(table)
 
-    def prefill(self, room: int, after_layer: AfterLayer | None = None) -> Iterator[tuple[int, bytes | None]]:
+    def prefill(self, room: int) -> Iterator[tuple[int, bytes | None]]:
         """`Shard.prefill` of the room's prompt into its pages."""
-        return self.shard.prefill(prompt(self.job, self.rooms[room]), self.tables[room], after_layer)
+        return self.shard.prefill(prompt(self.job, self.rooms[room]), self.tables[room])
 
     def begin_resuming(self, room: int) -> None:
         """Remember the row behind the room's last token, in which nobody but `resume` may write."""
@@ -108,12 +104,18 @@ class DemoRank:
         self._grown[room] = grown + count
         return self.shard.resume(token, self.tables[room], spec.tokens + grown, count)
 
-    def copied(self, room: int) -> Copied:
-        """The room's KV as it is now, for `told`."""
-        return copied(self.pool, self.held(room))
+    def copied(self, room: int) -> Rows:
+        """Copy the room's KV as it is now where the pool is, for `told`."""
+        places = self.pool.where(self.tables[room], 0, self.rooms[room].tokens)
+        kinds: tuple[Kind, Kind] = ("k", "v")
+        return {
+            (kind, self.shard.first_layer + local): self.pool.load(kind, local, places).view(torch.uint8)
+            for kind in kinds
+            for local in range(self.shard.layers)
+        }
 
-    def told(self, copies: Copied) -> Sheet:
-        return told(copies, self.shard.first_layer, self.shard.first_head)
+    def told(self, copies: Rows) -> Sheet:
+        return sheet_of(copies, dict.fromkeys(copies, self.shard.first_head))
 
     def sheet(self, room: int) -> Sheet:
         return self.told(self.copied(room))
@@ -127,33 +129,18 @@ class DemoRank:
         return found + self._guard.intruded(grown)
 
     def corrupted(self, rooms: Sequence[int]) -> Iterator[tuple[str, int, Sheet]]:
-        """Yield (control, room, sheet) of each control on the first of these rooms that it can be applied to."""
-        for name in CONTROLS:
-            for room in rooms:
-                if self.controls(room, [name]):
-                    with self.tampered(name, room):
-                        yield name, room, self.sheet(room)
-                    break
-
-    def controls(self, room: int, names: list[str]) -> list[str]:
-        return [name for name in names if applicable(name, self.pool, self._marked(room))]
-
-    @contextlib.contextmanager
-    def tampered(self, name: str, room: int) -> Iterator[None]:
-        with tampered(name, self._guard, self._marked(room)):
-            yield
+        """Yield (control, room, sheet) of each control that can be applied to one of these rooms."""
+        size = self.pool.page_size
+        tampered = [TamperedRoom(self.rooms[room], size, self.copied(room), self.cells(room)) for room in rooms]
+        for name, room, rows in corrupted(tampered):
+            yield name, room, self.told(rows)
 
     def held(self, room: int) -> PooledRoom:
+        return PooledRoom(self.tables[room], self.rooms[room].tokens)
+
+    def cells(self, room: int) -> list[tuple[int, int]]:
+        """(first token, tokens) of each chunk of a room."""
         spec = self.rooms[room]
         total = chunks(spec.tokens, spec.prefix, self.chunk_tokens)
         cuts = [cut_at(k, spec.tokens, spec.prefix, self.chunk_tokens) for k in range(total)]
-        return PooledRoom(self.tables[room], spec.tokens, tuple((cut.first, cut.tokens) for cut in cuts))
-
-    def _marked(self, room: int) -> PooledRoom:
-        """The room with K of a head that this rank does not hold, for the control that needs one."""
-        held, heads = self.held(room), self.job.heads
-        if self.shard.heads > 1 or heads == 1:
-            return held
-        other = (self.shard.first_head + 1) % heads
-        foreign = load_truth(self.directory, room).keys[self.shard.first_layer, other]
-        return PooledRoom(held.table, held.tokens, held.cells, foreign)
+        return [(cut.first, cut.tokens) for cut in cuts]

@@ -28,8 +28,7 @@ ROWS = (
 )  # fmt: skip
 PHASES = ("start", "bootstrap", "warm-up", "prefill", "transfer", "continuation")
 TITLES = {
-    "live": "live", "live_layers": "live, by layer", "live_pages": "live, pages",
-    "staged": "ready, staged", "pages": "ready, pages",
+    "live": "live", "live_pages": "live, pages", "staged": "ready, staged", "pages": "ready, pages",
 }  # fmt: skip
 PART_TEXTS = {
     "prefill": "forward of the prompt on P", "transfer": "then: what the transfer adds",
@@ -57,11 +56,9 @@ class ProgressBars:
         self._lines, self._told = not sys.stderr.isatty(), time.monotonic()
         chunks = sum(-(-room.tokens // job.chunk) for room in whole) if "live" in run.passes else 0
         chunks += sum((room.tokens - 1) // (2 * job.chunk) for room in job.rooms if room.room in lost)
-        again = run.passes.count("live_pages") + run.passes.count("live_layers")
-        chunks += again * sum(-(-room.tokens // job.chunk) for room in job.rooms)
+        chunks += run.passes.count("live_pages") * sum(-(-room.tokens // job.chunk) for room in job.rooms)
         tokens = sum(room.new for room in whole) if "live" in run.passes else 0
         tokens += run.passes.count("live_pages") * sum(min(2, room.new) for room in job.rooms)
-        tokens += run.passes.count("live_layers") * sum(room.new for room in job.rooms)
         placed = len(run.passes) * len(job.rooms) * job.decode.ranks
         self._tasks: dict[str, TaskID] = {
             "judged": self._progress.add_task("rooms unsharded", total=len(job.rooms)),

@@ -2,13 +2,12 @@
 
 The same rooms are carried several times, in *passes*:
 
-    live         as an engine does it: regions are asked for when the rooms arrive, chunks leave while later ones are
-                 still being computed, D says a room's next token as soon as the room has landed and continues the text
-                 when all are through. Aborts happen here, and the controls are shown to be found.
-    live_layers  as live, layer by layer: what a forward has computed leaves while it computes later layers
-    live_pages   as live without staging, every part as small writes straight into the pages; no aborts, no controls
-    staged       all KV is there and every room open before the clock runs; nothing but the transfer takes time.
-    pages        the same without staging: what staging is measured against.
+    live        as an engine does it: regions are asked for when the rooms arrive, chunks leave while later ones are
+                still being computed, D says a room's next token as soon as the room has landed and continues the text
+                when all are through. Aborts happen here, and the controls are shown to be found.
+    live_pages  as live without staging, every part as small writes straight into the pages; no aborts, no controls
+    staged      all KV is there and every room open before the clock runs; nothing but the transfer takes time.
+    pages       the same without staging: what staging is measured against.
 
 With `warm` the first room of each pass goes alone and is not timed: a first write maps the target's memory, a first
 forward loads kernels. P's scheduler runs the forwards in batches, the shortest prompt first, so now and then the ring
@@ -25,14 +24,13 @@ from typing import Literal, get_args
 from kvproto.fsm.timing import Timer
 from kvproto.lab.demo.caches_job import CachesJob
 from kvproto.lab.demo.job import DemoJob, RoomSpec
-from kvproto.layout.costs import PROFILES, layer_groups
 from kvproto.layout.cut import Cut, chunks
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import align_chunk_tokens
 from kvproto.protocol.timing import Timing
 from kvproto.settings import Settings
 
-Route = Literal["live", "live_layers", "live_pages", "staged", "pages"]
+Route = Literal["live", "live_pages", "staged", "pages"]
 Abort = Literal["none", "prefill", "decode"]
 Carrier = Literal["nixl", "mooncake"]
 Staging = Literal["device", "pinned"]
@@ -41,8 +39,6 @@ BATCH = 3  # rooms of a prefill batch
 LONG_WAIT_S = 20.0  # where the staged route is measured, nothing should leave it
 EVERY_STEP = 1 << 18  # trace entries a rank keeps: all of them, for runs of this size
 USUAL: tuple[Route, ...] = ("live", "staged", "pages")
-TOLD_WHOLE: tuple[Route, ...] = ("live", "live_layers")  # passes whose texts are continued to their end
-GROUPS = 8  # of layers, at most, where what pays decides
 ROUNDED = 4096  # bytes by which the parts of a region with several caches may be rounded up
 
 
@@ -77,8 +73,6 @@ class Run:
         if isinstance(self.job, DemoJob):
             for room in self.job.rooms:
                 self.plan.admit(room.tokens, room.prefix)
-        elif "live_layers" in self.passes:
-            raise ValueError(f"the pass live_layers with --model {self.job.family}: its forward computes all layers")
         if self.ring < (0 if self.in_chunks else 1) or self.grant_wait <= 0 or self.window < 1:
             raise ValueError("a run needs at least a byte of ring, a window of one chunk and some time to wait")
         if self.abort != "none" and len(self.job.rooms) < 2:
@@ -119,11 +113,9 @@ class Run:
         batches = [rooms[first : first + BATCH] for first in range(0, len(rooms), BATCH)]
         return [room for batch in batches for room in sorted(batch, key=lambda room: (room.tokens, room.room))]
 
-    def chunks_in(self, route: Route) -> int:
-        """Count the chunks of all rooms in this pass, by layers in as many groups as there may be."""
-        most = min(GROUPS, self.plan.fewest_layers) if route == "live_layers" else 1
-        groups = layer_groups(PROFILES["free"], 0, most)
-        return sum(chunks(room.tokens, room.prefix, self.chunk_tokens, groups) for room in self.job.rooms)
+    @property
+    def chunks(self) -> int:
+        return sum(chunks(room.tokens, room.prefix, self.chunk_tokens) for room in self.job.rooms)
 
     @property
     def timed_bytes(self) -> int:
@@ -144,7 +136,7 @@ class Run:
             slot_bytes=-(-slot // 256) * 256, slots=self.slots,
             ring_bytes=int(self.ring * (largest + ROUNDED) if self.in_chunks else self.ring),
             route="pages" if self.maps or route.endswith("pages") else "cost",
-            costs=self.costs, trace=EVERY_STEP, layer_groups=GROUPS if route == "live_layers" else 1,
+            costs=self.costs, trace=EVERY_STEP,
         )  # fmt: skip
 
 

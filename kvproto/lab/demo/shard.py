@@ -8,7 +8,7 @@ the memory of the past. With fewer KV heads than ranks, consecutive ranks hold r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +19,6 @@ from kvproto.lab.demo.comm import Comm
 from kvproto.lab.demo.job import DemoJob, Side
 from kvproto.lab.demo.model import AUX, UnshardedRoom, aux_row, build, pieces_of, read_aux, rounded, torch_dtype
 from kvproto.lab.demo.pages import PagedKV
-
-#: told the tokens of which the pages hold the first so many of this rank's layers, and how many layers that is
-AfterLayer = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -78,17 +75,14 @@ class Shard:
     def last_stage(self) -> bool:
         return self.comm.stage == self.comm.pp - 1
 
-    def prefill(
-        self, ids: Tensor, table: Sequence[int], after_layer: AfterLayer | None = None
-    ) -> Iterator[tuple[int, bytes | None]]:  # fmt: skip
+    def prefill(self, ids: Tensor, table: Sequence[int]) -> Iterator[tuple[int, bytes | None]]:
         """Forward `ids` chunk by chunk into the pages; after each: (tokens now in the pages, aux row).
 
-        The aux row is None until the last chunk, and then the same on every rank of the group.  `after_layer` is called
-        as the forward goes on.
+        The aux row is None until the last chunk, and then the same on every rank of the group.
         """
         first = 0
         for piece in pieces_of(ids.to(self.device), self.job.chunk):
-            logits = self._forward(piece, table, first, after_layer)
+            logits = self._forward(piece, table, first)
             first += len(piece)
             yield first, self._chosen(logits) if first == len(ids) else None
 
@@ -114,9 +108,7 @@ class Shard:
         return self.comm.share(bytes(AUX.size) if logits is None else aux_row(int(logits.argmax()), logits))
 
     @torch.inference_mode()
-    def _forward(
-        self, ids: Tensor, table: Sequence[int], first: int, after_layer: AfterLayer | None = None
-    ) -> Tensor | None:  # fmt: skip
+    def _forward(self, ids: Tensor, table: Sequence[int], first: int) -> Tensor | None:
         """Run `ids` [t] at positions [first, first + t) through this rank's layers; the last stage has logits."""
         body = self.model.model
         hidden = body.embed_tokens(ids[None])
@@ -125,13 +117,11 @@ class Shard:
         where = torch.arange(first, first + len(ids), device=self.device)[None]
         rotary = body.rotary_emb(hidden, position_ids=where)
         cache = _Pages(self, table, first, len(ids))
-        for done, layer in enumerate(body.layers[self.first_layer : self.first_layer + self.layers], 1):
+        for layer in body.layers[self.first_layer : self.first_layer + self.layers]:
             hidden = layer(
                 hidden, attention_mask=None, position_ids=where, past_key_values=cache, use_cache=True,
                 position_embeddings=rotary, heads=self._heads,
             )  # fmt: skip
-            if after_layer is not None:
-                after_layer(first + len(ids), done)
         if not self.last_stage:
             self.comm.send_hidden(hidden)
             return None

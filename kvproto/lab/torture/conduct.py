@@ -81,7 +81,7 @@ class Torture:
     def play(self) -> None:
         """Run from the first process to the last; the ledger has the findings."""
         proxy = Program(PROXY, "kvproto.lab.torture.proxy:program", (list(self.plan.fleet.cables()),))
-        with ProcessGroup([proxy], warm="kvproto.lab.torture.warm") as self.crew:
+        with ProcessGroup([proxy], warm="kvproto.lab.torture.rank") as self.crew:
             self.traces = FoundTraces(self.crew, self._directory)
             self.siege = Siege(self.crew, self.plan, self._program)
             for name in self.siege.lives:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 
 from kvproto.io.kernels.base import Pool
-from kvproto.lab.demo.controls import Guard, PooledRoom
+from kvproto.lab.demo.guard import Guard, PooledRoom
 from kvproto.lab.demo.pages import Allocator, Kind, PagedKV
 from kvproto.lab.torture.plan import TortureRoom
 from kvproto.layout.sharding import Layout

@@ -95,7 +95,7 @@ class Takeover:
             self._path = Path(file.name)
             self.pages = TakeoverPages(self.plan.layout("D", 1).page_size, self._path, create=True)
             self.judge = PagesJudge(self.pages, self.plan.seed)
-            with ProcessGroup(warm="kvproto.lab.torture.warm") as self.crew:
+            with ProcessGroup(warm="kvproto.lab.torture.rank") as self.crew:
                 self._traces = FoundTraces(self.crew, self._directory)
                 try:
                     self._start(self.plan.survivors, 0)
