@@ -24,12 +24,11 @@ from typing import Any
 from kvproto.arguments import positive, real
 from kvproto.lab.bench.bare_rooms import BareRooms
 from kvproto.lab.bench.control_calls import count
-from kvproto.lab.bench.control_side import LIVE
+from kvproto.lab.bench.control_side import LIVE, ControlRank
 from kvproto.lab.bench.goals import POSTED, RATE
 from kvproto.lab.bench.members import Members
 from kvproto.lab.bench.pipeline import LEAD_S
 from kvproto.lab.bench.results import Course, command_line, need_gpus
-from kvproto.lab.bench.served_rank import ServedRank
 
 SPANS = (
     "produced to gathering", "gathered to posting", "posting to posted", "produced to posted", "written to noted",
@@ -86,7 +85,7 @@ def bare_processor(members: Members, rooms: int, cuda: bool) -> list[dict[str, f
 def bench(course: Course, *, spin: bool, cuda: bool, rounds: int, pace: float, rooms: int) -> dict[str, Any]:
     members = Members()
     for side in "PD":
-        members.start(side, 0, ServedRank, side, spin, cuda)
+        members.start(side, 0, ControlRank, side, spin, cuda)
 
     def tell(sides: str, name: str, *args: Any) -> list[Any]:
         return list(members.tell(sides, name, *args).values())

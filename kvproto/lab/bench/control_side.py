@@ -35,6 +35,8 @@ UNHURRIED = Timing(
 )
 #: seconds after which a step of the benchmark that does not end is given up
 LONGEST_S = 600.0
+#: seconds that an engine waits for news at most, where its endpoint has a thread
+LONGEST_WAIT_S = 0.05
 Log = dict[str, dict[int, float]]
 
 
@@ -46,7 +48,7 @@ class ControlRank:
     """One endpoint, and when what happened to which room."""
 
     def __init__(self, side: str, spin: bool, cuda: bool) -> None:
-        self.prefill, self.spin = side == "P", spin
+        self.prefill, self.spin, self.served = side == "P", spin, False
         names = "produced", "gathering", "gathered", "posting", "posted", "written", "noted", "launched", "finished"
         self.log: Log = {name: {} for name in names}
         self.page = 16 if self.prefill else TOKENS
@@ -67,8 +69,27 @@ class ControlRank:
         gc.freeze()
 
     def idle(self) -> None:
-        if not self.endpoint.poll():
+        """Poll, unless a thread of the endpoint's does."""
+        if self.served:
+            time.sleep(1e-3)
+        elif not self.endpoint.poll():
             self.endpoint.wait(0.0002)
+
+    def serve(self) -> None:
+        """Hand the endpoint to a thread of its own: nobody else polls it any more."""
+        self._unwatch()
+        self.endpoint.start()
+        self.served = True
+
+    def spend(self, rooms: int, gen: int, rate: float, begin: float) -> float:
+        """Processor seconds a room, of all threads: so many rooms, `rate` a second, AT_WORK at a time at most.
+
+        `rate` 0: as fast as they go; `begin`: when, by `time.perf_counter`.
+        """
+        time.sleep(max(0.0, begin - time.perf_counter()))
+        spent = time.process_time()
+        self.carry(rooms, gen, lambda left: self.endpoint.wait_news(min(LONGEST_WAIT_S, max(1e-4, left))), rate)
+        return (time.process_time() - spent) / rooms
 
     def end(self) -> None:
         self.endpoint.close()

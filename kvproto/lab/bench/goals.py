@@ -41,48 +41,25 @@ class Goal(NamedTuple):
     floor: str = ""
 
 
-def _wide(mib: Label) -> bool:
-    return isinstance(mib, int) and mib >= 256
-
-
-def _small(nbytes: Label) -> bool:
-    return isinstance(nbytes, int) and nbytes <= 17 << 20
-
-
-def _usual(row: Label) -> bool:
-    return row != NVFP4_ROW
-
-
-def _large(nbytes: Label) -> bool:
-    return isinstance(nbytes, int) and nbytes >= 16 << 20
-
-
-def _named(*models: str) -> Callable[[Label], bool]:
-    return lambda model: model in models
-
-
-def _crowd(count: Label) -> bool:
-    return isinstance(count, int) and count >= 8
-
-
-def _several(count: Label) -> bool:
-    return isinstance(count, int) and count > 1
+def _least(count: int) -> Callable[[Label], bool]:
+    return lambda label: isinstance(label, int) and label >= count
 
 
 GOALS = (
     Goal("gather and scatter, 512 MiB, pages at random, as endpoints call them: share of a copy on the device",
-         "kernels", "ratio", {"table": "kernels", "usual": True, "row": _usual}, least=0.95),
+         "kernels", "ratio", {"table": "kernels", "usual": True, "row": lambda row: row != NVFP4_ROW}, least=0.95),
     Goal("the same by SGLang's kernels, in the same run", "kernels", "peer ratio", {"table": "peer kernels"}),
     Goal("scatter of fp8 by one writer: share of the copy", "kernels", "ratio",
          {"table": "kernels", "what": "scatter", "row": 128, "parts": 1}, least=0.95),
     Goal("torch's own copy of such strips", "kernels", "write ratio", {"table": "strips", "strip": 128, "of": 1024}),
-    Goal("kernels on 16 MiB: share of the copy", "kernels", "ratio", {"table": "kernels", "bytes": _small}, least=0.95),
+    Goal("kernels on 16 MiB: share of the copy", "kernels", "ratio",
+         {"table": "kernels", "bytes": lambda nbytes: nbytes <= 17 << 20}, least=0.95),
     Goal("host time of a launch, us, median", "kernels", "median us", {"table": "host"}),
     *(Goal(f"chunks of {what}, all caches at once: share of the copy", "kernels", "ratio",
-           {"table": "caches", "bytes": _large, "model": model}, least=least)
-      for what, model, least in (
-          ("Qwen3.5, DeepSeek-V3.2 and gpt-oss", _named("Qwen3.5-397B", "DeepSeek-V3.2", "gpt-oss-120b"), 0.95),
-          ("index rows of 132 bytes", "index rows of 132 bytes", 0.9))),
+           {"table": "caches", "bytes": _least(16 << 20), "model": models.__contains__}, least=least)
+      for what, models, least in (
+          ("Qwen3.5, DeepSeek-V3.2 and gpt-oss", ("Qwen3.5-397B", "DeepSeek-V3.2", "gpt-oss-120b"), 0.95),
+          ("index rows of 132 bytes", ("index rows of 132 bytes",), 0.9))),
     Goal("nvfp4 heads of 72 bytes, 2 of 8 a rank, as endpoints call them: share of the copy", "kernels", "ratio",
          {"table": "kernels", "usual": True, "row": NVFP4_ROW}, least=0.8),
     Goal("host time of such a chunk's call, us, median", "kernels", "host us", {"table": "caches"}, most=45),
@@ -93,15 +70,15 @@ GOALS = (
            READY | {"what": "many", "size": size}, ("pair",), least=0.9)
       for size in (64, 256, 1024)),
     Goal("staging in pinned memory, between processes of one host, GB/s", "pipeline", "GB/s",
-         {"staging": "pinned", "rooms": _several}, ("pair",), least=20, floor="bulk GB/s"),
+         {"staging": "pinned", "rooms": _least(2)}, ("pair",), least=20, floor="bulk GB/s"),
     Goal("what the default route takes more than the better of ring and pages", "route", "loss", most=0.05),
-    Goal("each cell of the grid of 256 MiB and more: share of the bulk write", "grid", "share", {"size": _wide},
+    Goal("each cell of the grid of 256 MiB and more: share of the bulk write", "grid", "share", {"size": _least(256)},
          least=0.9),
     Goal("the grid, times as fast as a write for each page, layer, K and V", "grid", "faster", least=1),
-    Goal("after a forward, beyond the last layer group's bulk write, ms", "layers", "over ms", {"groups": _several},
+    Goal("after a forward, beyond the last layer group's bulk write, ms", "layers", "over ms", {"groups": _least(2)},
          ("tokens",), most=0.3, floor="floor over ms"),
     Goal("pages and state of a hybrid model, 8 rooms and more: share of bulk writes", "hybrid", "share",
-         {"rooms": _crowd}, ("tokens", "rooms"), least=0.95, floor="floor share"),
+         {"rooms": _least(8)}, ("tokens", "rooms"), least=0.95, floor="floor share"),
     Goal("the same, what the busiest prefill rank sends, of the mean", "hybrid", "busiest writer", most=1.1),
     *(Goal(f"{work} a transfer of {pool} pools by the default", "beside", "slowdown",
            {"side": side, "pool": pool, "way": "mapped", "percent": 10}, most=most, floor="floor slowdown")

@@ -162,7 +162,7 @@ class Torture:
                 names = sorted(account.waits)
                 self.ledger.give_up(number)
                 for name in names:
-                    self.crew.tell(name, "explain", ([number],))
+                    self.crew.tell(name, "explain", ([account.room.room],))
                 self._find("hang", number, self._explained(names))
 
     def _explained(self, names: list[str]) -> str:

@@ -25,6 +25,7 @@ from kvproto.lab.torture.fleet import CHUNK_TOKENS, DECODE, GROUP_OF, LATE_S, PR
 from kvproto.lab.torture.kernels import TroubledKernels
 from kvproto.lab.torture.memory import RankMemory
 from kvproto.lab.torture.plan import TorturePlan, TortureRoom
+from kvproto.room import Room
 from kvproto.verify.testing import inside
 from kvproto.verify.testing.holdings import holdings, resident
 from kvproto.verify.trace.judged import monitor
@@ -63,43 +64,30 @@ def make_transport(carrier: Carrier) -> Transport:
     return NixlTransport()
 
 
-class TortureRank:
-    """Rank `name` in its `life`-th life."""
+class JudgedRank:
+    """A rank that does what the parent says, and whose every step is judged; `endpoint` is what it serves."""
 
-    def __init__(self, line: ParentPipe, plan: TorturePlan, name: str, life: int, carrier: Carrier) -> None:
-        self.line, self.plan, self.name = line, plan, name
-        (group, index), layout = GROUP_OF[name], plan.fleet.layout(GROUP_OF[name][0])
-        self.time = SkewedTime(*plan.fleet.clocks[name])
-        tokens = (2 * plan.size.at_once + 4) * LONGEST_ROOM
-        self.memory = RankMemory(layout, index, tokens, (plan.seed * 64 + group * 2 + index) * 64 + life)
-        self.kernels = TroubledKernels(self._room_at)
+    endpoint: Endpoint
+
+    def __init__(self, line: ParentPipe, name: str) -> None:
+        self.line, self.name, self.over = line, name, False
         self.broken: list[str] = []
         self.monitor = monitor(self.broken.append)
-        self.endpoint: Endpoint
-        make: Callable[..., Any] = DecodeEndpoint if group in DECODE else PrefillEndpoint
-        with self.monitor.installed():
-            self.endpoint = make(
-                layout, index, self.memory.pool, make_transport(carrier), chunk_tokens=CHUNK_TOKENS, group=group,
-                kernels=self.kernels,
-                settings=plan.fleet.settings(name),
-                clock=SteadyClock(STALL_S, self.time) if group in DECODE else MonotonicClock(self.time),
-            )  # fmt: skip
-        self.monitor.start()
-        self.engine = TortureEngine(plan, (group, index), self.endpoint, self.memory)
-        self.over = False
 
-    def _room_at(self, page: int) -> TortureRoom:
-        return self.plan.room(self.memory.owner(page))
+    def make(self, *args: Any, decodes: bool, **named: Any) -> None:
+        """Make the endpoint, whose steps are judged from then on."""
+        kind: Callable[..., Any] = DecodeEndpoint if decodes else PrefillEndpoint
+        with self.monitor.installed():
+            self.endpoint = kind(*args, chunk_tokens=CHUNK_TOKENS, **named)
+        self.monitor.start()
 
     def serve(self) -> None:
+        """Until the parent has had enough, or kills this process."""
         self.line.tell("here", getattr(self.endpoint, "address", ""))
         last = time.monotonic()
         while not self.over:
             moved = self.endpoint.poll()
-            self.kernels.tick()
-            self.engine.step()
-            self.engine.collect()
-            self._tell()
+            self.work()
             if self.line.waiting():
                 kind, data = self.line.listen()
                 getattr(self, f"_{kind}")(*data)
@@ -111,6 +99,51 @@ class TortureRank:
             last = now
         self.endpoint.close()
 
+    def work(self) -> None:
+        """Do the engine's part of a pass, and tell what is new."""
+        while self.broken:
+            self.line.tell("broken", self.broken.pop(0))
+
+    def _explain(self, rooms: list[Room]) -> None:
+        self.line.tell("explain", [self.endpoint.explain(room) for room in rooms])
+
+    def _save(self, directory: str) -> None:
+        self.endpoint.save_trace(Path(directory) / f"{self.name}.jsonl")
+        self.line.tell("saved", self.name)
+
+    def _close(self) -> None:
+        self.over = True
+
+
+class TortureRank(JudgedRank):
+    """Rank `name` in its `life`-th life."""
+
+    def __init__(self, line: ParentPipe, plan: TorturePlan, name: str, life: int, carrier: Carrier) -> None:
+        super().__init__(line, name)
+        self.plan = plan
+        (group, index), layout = GROUP_OF[name], plan.fleet.layout(GROUP_OF[name][0])
+        self.time = SkewedTime(*plan.fleet.clocks[name])
+        tokens = (2 * plan.size.at_once + 4) * LONGEST_ROOM
+        self.memory = RankMemory(layout, index, tokens, (plan.seed * 64 + group * 2 + index) * 64 + life)
+        self.kernels = TroubledKernels(self._room_at)
+        self.make(
+            layout, index, self.memory.pool, make_transport(carrier), decodes=group in DECODE, group=group,
+            kernels=self.kernels, settings=plan.fleet.settings(name),
+            clock=SteadyClock(STALL_S, self.time) if group in DECODE else MonotonicClock(self.time),
+        )  # fmt: skip
+        self.engine = TortureEngine(plan, (group, index), self.endpoint, self.memory)
+
+    def _room_at(self, page: int) -> TortureRoom:
+        return self.plan.room(self.memory.owner(page))
+
+    def work(self) -> None:
+        """Let what is due happen, and tell what came of it."""
+        self.kernels.tick()
+        self.engine.step()
+        self.engine.collect()
+        self._tell()
+        super().work()
+
     def _tell(self) -> None:
         engine = self.engine
         if engine.told or engine.released or engine.owned:
@@ -119,8 +152,6 @@ class TortureRank:
         if engine.wrong:
             self.line.tell("wrong", engine.wrong)
             engine.wrong = []
-        while self.broken:
-            self.line.tell("broken", self.broken.pop(0))
 
     # ------------------------------------------------------------------------------- what the parent says
     def _open(self, numbers: list[int]) -> None:
@@ -142,6 +173,7 @@ class TortureRank:
         self.engine.look()
         self.monitor.rest()
         self._tell()
+        super().work()
         faults = [text for text in self.endpoint.reports() if "the copy failed" not in text]
         counts = {**self.endpoint.metrics(), "troubled kernels": self.kernels.hit, "judged": self.monitor.steps}
         self.line.tell("holdings", (holdings(self.endpoint), resident(), counts, faults))
@@ -149,18 +181,8 @@ class TortureRank:
     def _weigh(self) -> None:
         self.line.tell("weighed", resident() / (1 << 20))
 
-    def _explain(self, numbers: list[int]) -> None:
-        self.line.tell("explain", [self.endpoint.explain(self.plan.room(number).room) for number in numbers])
-
     def _jump(self, seconds: float) -> None:
         self.time.origin += seconds
-
-    def _save(self, directory: str) -> None:
-        self.endpoint.save_trace(Path(directory) / f"{self.name}.jsonl")
-        self.line.tell("saved", self.name)
-
-    def _close(self) -> None:
-        self.over = True
 
 
 def log_nothing() -> None:

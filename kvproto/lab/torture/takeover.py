@@ -272,7 +272,7 @@ class Takeover:
     def _hear(self, name: str, kind: str, data: Any) -> None:
         if kind == "saved":
             self._traces.saved(name)
-        elif kind == "wrong":
+        elif kind == "broken":
             self._find(f"{name}: {data}")
         elif kind in ("told", "released", "points") and (each := self.rooms.get(data[0])) is not None:
             if data[1] != each.gen:

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 
 from kvproto.io.kernels.base import Pool
-from kvproto.lab.torture.takeover_plan import HEADS, LAYERS, PAGES, ROW
+from kvproto.lab.torture.fleet import HEADS, LAYERS
+from kvproto.lab.torture.takeover_plan import PAGES, ROW
 from kvproto.layout.sharding import Layout
 
 KINDS = 2

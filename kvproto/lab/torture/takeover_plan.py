@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kvproto.fsm.timing import Timer
-from kvproto.lab.torture.fleet import TRACE
+from kvproto.lab.torture.fleet import CHUNK_TOKENS, DIM, HEADS, ITEMSIZE, LAYERS, TRACE
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.timing import Timing
 from kvproto.settings import Settings
@@ -27,7 +27,6 @@ VICTIMS: tuple[Victim, ...] = ("decode", "prefill")
 TakeoverSide = Literal["P", "D"]
 SIDES: tuple[TakeoverSide, TakeoverSide] = ("P", "D")
 
-CHUNK_TOKENS, HEADS, LAYERS, DIM, ITEMSIZE = 32, 4, 2, 8, 2
 ROW = DIM * ITEMSIZE
 #: bytes of one token in the whole model
 TOKEN_BYTES = 2 * LAYERS * HEADS * ROW

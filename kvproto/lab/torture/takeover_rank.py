@@ -17,19 +17,14 @@ from typing import Any
 import msgspec
 
 from kvproto.endpoint.decode_endpoint import DecodeEndpoint
-from kvproto.endpoint.endpoint import Endpoint
-from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.endpoint.resume_point import ResumePoint
 from kvproto.lab.process_group import ParentPipe
 from kvproto.lab.torture.fleet import Carrier
-from kvproto.lab.torture.rank import log_nothing, make_transport
+from kvproto.lab.torture.rank import JudgedRank, log_nothing, make_transport
 from kvproto.lab.torture.takeover_pages import TakeoverPages, kv_of
-from kvproto.lab.torture.takeover_plan import CHUNK_TOKENS, TakeoverPlan, TakeoverSide
+from kvproto.lab.torture.takeover_plan import TakeoverPlan, TakeoverSide
 from kvproto.layout.sharding import Layout
 from kvproto.room import Room
-from kvproto.verify.trace.judged import monitor
-
-NAP_S = 0.002
 
 
 class OpenedRoom(msgspec.Struct, frozen=True):
@@ -48,45 +43,28 @@ class OpenedRoom(msgspec.Struct, frozen=True):
     aux: bool
 
 
-class TakeoverRank:
+class TakeoverRank(JudgedRank):
     """One rank."""
 
     def __init__(
         self, line: ParentPipe, plan: TakeoverPlan, side: TakeoverSide, index: int, life: int, carrier: Carrier,
         path: Path,
     ) -> None:  # fmt: skip
-        self.line, self.name, self.index, self.over = line, f"{side}{index}", index, False
-        layout = plan.layout(side, life)
+        super().__init__(line, f"{side}{index}")
+        self.index, layout = index, plan.layout(side, life)
         self._shared = TakeoverPages(plan.layout("D", life).page_size, path)
         self.pages = self._shared if side == "D" else TakeoverPages(layout.page_size)
-        self.broken: list[str] = []
-        self.monitor = monitor(self.broken.append)
         self.rooms: dict[Room, OpenedRoom] = {}
         self._points: dict[int, int] = {}
         self._due: list[tuple[float, int, int, Room]] = []
-        make: Any = DecodeEndpoint if side == "D" else PrefillEndpoint
-        with self.monitor.installed():
-            self.endpoint: Endpoint = make(
-                layout, index, self.pages.pool(layout, index), make_transport(carrier), chunk_tokens=CHUNK_TOKENS,
-                group=plan.group(side, life), settings=plan.settings(),
-            )  # fmt: skip
-        self.monitor.start()
+        self.make(
+            layout, index, self.pages.pool(layout, index), make_transport(carrier), decodes=side == "D",
+            group=plan.group(side, life), settings=plan.settings(),
+        )  # fmt: skip
 
-    def serve(self) -> None:
-        """Until the parent has had enough, or kills this process."""
-        self.line.tell("here", getattr(self.endpoint, "address", ""))
-        while not self.over:
-            moved = self.endpoint.poll()
-            self._step()
-            self._news()
-            if self.line.waiting():
-                kind, data = self.line.listen()
-                getattr(self, f"_{kind}")(*data)
-            elif not moved:
-                self.endpoint.wait(NAP_S)
-        self.endpoint.close()
-
-    def _news(self) -> None:
+    def work(self) -> None:
+        """Compute what is due, and tell outcomes, releases, and what has arrived."""
+        self._step()
         for outcome in self.endpoint.finished():
             told = self.rooms[outcome.room].number, outcome.room.gen, outcome.cause.name, outcome.reason
             self.line.tell("told", told)
@@ -99,8 +77,7 @@ class TakeoverRank:
                 self._tell_point(room)
         else:
             self._shared.counters[self.index] = self.endpoint.metrics()["bytes"]
-        while self.broken:
-            self.line.tell("wrong", self.broken.pop(0))
+        super().work()
 
     def _tell_point(self, room: Room) -> None:
         assert isinstance(self.endpoint, DecodeEndpoint)
@@ -171,16 +148,6 @@ class TakeoverRank:
         faults = [text for text in self.endpoint.reports() if "raised" in text]
         counts = self.endpoint.metrics()
         self.line.tell("figures", (self.monitor.steps, counts.get("faults", 0), faults))
-
-    def _explain(self, rooms: list[Room]) -> None:
-        self.line.tell("explain", [self.endpoint.explain(room) for room in rooms])
-
-    def _save(self, directory: str) -> None:
-        self.endpoint.save_trace(Path(directory) / f"{self.name}.jsonl")
-        self.line.tell("saved", self.name)
-
-    def _close(self) -> None:
-        self.over = True
 
 
 def program(
