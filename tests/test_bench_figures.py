@@ -14,9 +14,7 @@ from kvproto.cli import main as kvproto_main
 from kvproto.fsm.bounded_files import FileError
 from kvproto.lab.bench.figures import MARKS, between, put, read, written
 from kvproto.lab.bench.flat import Figure, Labels, MeasuredRun, checked_results, flat, named, rows_of
-from kvproto.lab.bench.goals import goals
-from kvproto.lab.bench.pivot import every_run, pivot, tables
-from kvproto.lab.bench.results import measuring
+from kvproto.lab.bench.pivot import every_run, tables
 from kvproto.lab.cli.bench_command import main
 
 ROOT = Path(__file__).parents[1]
@@ -29,20 +27,6 @@ def one(size: int, chunk: int, gbs: float, **more: Any) -> dict[str, Any]:
 
 def run(bench: str, measured: Any, command: str = "") -> MeasuredRun:
     return MeasuredRun(bench, command or f"kvproto bench {bench}", flat(measured), {})
-
-
-def cells(table: str) -> list[list[str]]:
-    """The cells of the tables in a text."""
-    lines = [line for line in table.splitlines() if line.startswith("| ")]
-    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
-
-
-ROWS = [
-    one(64, 4, 60.0), one(64, 16, 99.0), one(64, 64, 100.0),
-    one(1024, 16, 150.0), one(1024, 64, 300.0), one(1024, 128, 310.0), one(1024, 128, 320.0, repeats=9),
-    one(1024, 512, 250.0), one(1024, 32, 999.0, ring=64), one(1024, 32, 999.0, staging="pinned"),
-    one(1024, 32, 999.0, pair="4->1 on 4"), one(1024, 32, 999.0, what="many"),
-]  # fmt: skip
 
 
 # ---- flat -----------------------------------------------------------------------------------------------------------
@@ -74,21 +58,6 @@ def test_figures_that_share_their_labels_are_a_row() -> None:
 
 
 # ---- the pivot ------------------------------------------------------------------------------------------------------
-
-
-def test_what_is_alike_is_told_once_and_the_rest_in_lines() -> None:
-    table = pivot(flat([{"what": "a", "n": 1, "ms": 1.0, "gbs": 4164.123}, {"what": "a", "n": 2, "ms": 1.0}]))
-    assert table.splitlines()[0] == "what a; ms 1"
-    assert cells(table) == [["n", "GB/s"], ["1", "4164"], ["2", ""]]
-
-
-def test_labels_across_make_columns_and_one_line_is_turned() -> None:
-    rows = [{"n": n, "way": way, "ms": n + 0.5 * (way == "pages")} for n in (1, 2) for way in ("ring", "pages")]
-    assert cells(pivot(flat([{**row, "ms": float(row["ms"])} for row in rows]), ["way"])) == [
-        ["n", "ms, ring", "ms, pages"], ["1", "1", "1.5"], ["2", "2", "2.5"],
-    ]  # fmt: skip
-    turned = pivot(flat({"n": 1, "ms": 0.25, "phases": {"first": 1.0}}))
-    assert cells(turned) == [["figure", "measured"], ["ms", "0.25"]]
 
 
 def test_wrong_bytes_are_shouted() -> None:
@@ -133,11 +102,6 @@ def test_a_figure_out_of_bounds_is_refused_by_its_place(value: Any, tmp_path: Pa
         checked_results(file)
 
 
-def test_a_command_is_told_without_where_its_figures_go() -> None:
-    given = ["--pairs", "1-1", "--json", "x", "--json=y", "--cpu"]
-    assert measuring(given) == ["--pairs", "1-1", "--cpu"]
-
-
 def test_pages_show_the_figures_of_the_results() -> None:
     for page, results in (("docs/figures.md", "h200"),
                           ("docs/security.md", "torture"), ("docs/traces.md", "traces")):  # fmt: skip
@@ -167,44 +131,3 @@ def test_tables_are_put_between_the_marks(tmp_path: Path, capsys: pytest.Capture
 
 
 # ---- goals ----------------------------------------------------------------------------------------------------------
-
-
-def met(runs: list[MeasuredRun]) -> dict[str, list[str]]:
-    """The lines of the goals, by their first words."""
-    return {line[0].partition(":")[0]: line[1:] for line in cells(goals(runs))[1:]}
-
-
-def test_goals_stand_beside_what_was_measured_and_its_floor() -> None:
-    def room(size: int, ratio: float, **more: Any) -> dict[str, Any]:
-        return one(size, 64, 100.0, staging="device", rooms=1, beside=True, ratio=ratio, floor_ratio=0.9) | more
-
-    pinned = room(1024, 0.9, rooms=4, staging="pinned", workers=8, bulk_gbs=25.0, gbs=21.0)
-    latency = {"median": 30.0, "p99": 110.0, "p999": 300.0}
-    layer = {"way": "mapped", "tokens": 1024, "groups": 4, "over_ms": 0.4, "floor_over_ms": 0.25}
-    found = met([
-        run("pipeline", [room(64, 0.5), room(64, 0.65, way=2), room(256, 0.8), pinned, pinned | {"gbs": 19.0, "n": 1},
-                         pinned | {"pair": "1->2 on 1", "gbs": 19.9}]),
-        run("layers", [layer, layer | {"groups": 1, "over_ms": 0.2}]),
-        run("grid", [{"pair": "1->1", "size": 256, "share": 0.8, "faster": 30.0},
-                     {"pair": "1->1", "size": 512, "share": 0.95, "faster": 40.0},
-                     {"pair": "1->1", "size": 128, "share": 0.1, "faster": 50.0}]),
-        run("control", {"rows": [{"rooms": 64, "produced to posted, without the gather us": latency}],
-                        "rooms_a_second": [5000.0]}),
-        run("step", {"us_per_event": 2.5}), run("route", {"n": 1}),
-    ])  # fmt: skip
-    assert {what: (figure, floor, yes) for what, (figure, _, floor, yes, _) in found.items()} == {
-        "a room of 64 MiB alone": ("1->1 0.65", "1->1 0.9", "yes"),
-        "a room of 256 MiB alone": ("1->1 0.8", "1->1 0.9", "**no**"),
-        "staging in pinned memory, between processes of one host, GB/s":
-            ("1->1 21, 1->2 19.9", "1->1 25, 1->2 25", "**no**"),
-        "after a forward, beyond the last layer group's bulk write, ms": ("1024 0.4", "1024 0.25", "**no**"),
-        "each cell of the grid of 256 MiB and more": ("0.8 to 0.95", "", "**no**: 1 of 2"),
-        "the grid, times as fast as a write for each page, layer, K and V": ("30 to 50", "", "yes"),
-        "produced to posted, without the gather, 64 rooms open, us, p50": ("30", "", "yes"),
-        "produced to posted, without the gather, 64 rooms open, us, p99": ("110", "", "**no**"),
-        "produced to posted, without the gather, 64 rooms open, us, p99.9": ("300", "", "yes"),
-        "rooms a second through one link, hardly any KV": ("5000", "", "**no**"),
-        "an event through the full typed path, us": ("2.5", "", "**no**"),
-    }  # fmt: skip
-    assert goals([]) == ""
-

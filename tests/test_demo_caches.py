@@ -151,22 +151,6 @@ def test_heads_of_a_recurrence_that_are_one_off_are_found_by_name() -> None:
 
 
 # ----------------------------------------------------------------------------------------------- the command
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("--device cuda", "--device cuda is not of --model gemma3: it computes on the CPU"),
-        ("--layers 8", "--layers is not of --model gemma3"),
-        ("--dtype fp8", "dtype float8_e4m3fn with --model gemma3; it computes in bfloat16 or float32"),
-        ("--prefill-tp 3", "tp 3 x pp 1 with --model gemma3: 1, 2, 4, 8 ranks can share its heads"),
-        ("--decode-pp 5", "tp 2 x pp 5 with --model gemma3"),
-    ],
-)
-def test_what_means_nothing_for_such_a_model_is_refused(line: str, said: str, capsys: Any) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["--model", "gemma3", *line.split()])
-    assert ended.value.code == 2 and said in capsys.readouterr().err
-
-
 def told(run: Run, wrong: list[str]) -> DemoResult:
     result = DemoResult(run, [Pass("live", dict.fromkeys(TOLD, 1))], wrong)
     result.parts["window.k"][:] = [39, 1248]

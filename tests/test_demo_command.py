@@ -21,7 +21,7 @@ from kvproto.lab.cli.demo_run import make_run
 from kvproto.lab.demo import report
 from kvproto.lab.demo.conduct import DemoResult, Pass
 from kvproto.lab.demo.job import DemoJob, GroupShape, RoomSpec
-from kvproto.lab.demo.pass_counts import PassCounts, decode_counts, prefill_counts, total
+from kvproto.lab.demo.pass_counts import PassCounts, decode_counts, prefill_counts
 from kvproto.lab.demo.run import Run, chunk_bytes, make_rooms
 from kvproto.lab.demo.times import sharded, spread, unsharded
 from kvproto.lab.demo.verify import Verdict
@@ -98,31 +98,6 @@ def test_forwards_go_shortest_first_within_a_batch() -> None:
     run = Run(replace(RUN.job, rooms=rooms), 1 << 20, abort="decode")
     assert [room.tokens for room in run.forwards] == [10, 50, 90, 20, 80]
     assert run.aborted == {2, 5}
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("--prefill-tp 3", "heads-do-not-divide"),
-        ("--decode-pp 5", "layers"),
-        ("--tokens 0", "'0' is not from 1"),
-        ("--rooms 1 --abort decode", "left to be unharmed"),
-        ("--ring 0", "'0' is not from"),
-        ("--order NDH", "NHD"),
-        ("--head-dim 15", "even"),
-        ("--dtype int4", "invalid choice"),
-        ("--ring lots", "--ring"),
-        ("--page-size 0", "page"),
-        ("--passes live,fast", "live_pages"),
-        ("--hidden 100", "query heads"),
-        ("--trace /proc/nowhere", "--trace"),
-    ],
-)
-def test_what_makes_no_run_is_refused(text: str, why: str, capsys: Any) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(text.split())
-    assert stop.value.code == 2
-    assert why in capsys.readouterr().err
 
 
 # ---- what comes out -----------------------------------------------------------------------------------------------
@@ -254,12 +229,3 @@ def test_the_way_to_the_first_continued_token_has_no_gaps() -> None:
     alone = unsharded(rooms, verdicts)
     assert alone == {"prefill": [0.25], "token": [0.5], "whole": [0.75]}
     assert spread(alone)["whole"] == {"median": 0.75, "p99": 0.75}
-
-
-def test_totals_add_up() -> None:
-    tallies = [
-        PassCounts({"writes": 2, "bytes": 10}, 0.0, 0.0, 1.0),
-        PassCounts({"writes": 3, "wraps": 1}, 0.0, 0.0, 1.0),
-    ]
-    found = total(tallies)
-    assert (found["writes"], found["bytes"], found["wraps"], found["pages"]) == (5, 10, 1, 0)

@@ -89,14 +89,6 @@ def test_a_plan_is_told_without_a_process(capsys: pytest.CaptureFixture[str]) ->
     assert once.count("after ") == SIZES["short"].episodes
 
 
-@pytest.mark.parametrize("line", [["--size", "vast"], ["--rooms", "0"], ["--over", "pigeon"], ["--soak", "-1"]])
-def test_what_cannot_be_is_refused(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        torture_command.main(line)
-    assert ended.value.code == 2
-    assert "kvproto torture: argument --" in capsys.readouterr().err
-
-
 # ------------------------------------------------------------------------------------------------------- soak
 def test_a_soak_carries_every_room_and_holds_no_more_at_the_end() -> None:
     result = soak(2000, "nixl-tcp", batch=500)
