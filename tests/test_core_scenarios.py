@@ -18,6 +18,7 @@ from support.stories import CHUNK_TOKENS, PAGE, QUICK, Story, layout
 
 from kvproto.endpoint.explain import explain_link
 from kvproto.fsm.machine import Machine
+from kvproto.fsm.table import Row
 from kvproto.fsm.timing import Timer
 from kvproto.fsm.vocabulary import Effect, Event, Report
 from kvproto.layout.sharding import Layout

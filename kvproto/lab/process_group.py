@@ -30,6 +30,7 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from unittest.mock import patch
 
 from kvproto.errors import KvprotoError
 
@@ -48,20 +49,6 @@ def _environment() -> dict[str, str]:
     package = str(Path(__file__).resolve().parents[2])
     env["PYTHONPATH"] = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
     return env
-
-
-@contextlib.contextmanager
-def _patched(env: dict[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in env}
-    os.environ.update(env)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 # ---- a rank's side ------------------------------------------------------------------------------------------------
@@ -128,7 +115,7 @@ def fork_server(warm: str) -> ForkServerContext:
     """Start the process's fork server if it has none, with `warm` loaded; what makes processes of it."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([warm, *WARM])
-    with _patched(_environment()):
+    with patch.dict(os.environ, _environment()):
         multiprocessing.forkserver.ensure_running()
     return context
 
@@ -183,10 +170,6 @@ class ProcessGroup:
         self._pipes.pop(name).close()
         self._over.discard(name)
 
-    def listen(self, timeout_s: float) -> list[tuple[str, str, Any]]:
-        """Messages (name, kind, data) that come within this time, at least one unless it is over; RankError."""
-        return self._next(timeout_s)
-
     @property
     def pids(self) -> dict[str, int]:
         return {name: process.pid for name, process in self._ends.items()}
@@ -213,7 +196,7 @@ class ProcessGroup:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise TimeoutError(f"no {kind!r} from {', '.join(sorted(due))} within {timeout_s:g} s")
-            for name, got, data in self._next(left):
+            for name, got, data in self.listen(left):
                 if got == kind and name in due:
                     due.remove(name)
                     found[name] = data
@@ -253,8 +236,8 @@ class ProcessGroup:
         if self._handles:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
-    def _next(self, timeout_s: float) -> list[tuple[str, str, Any]]:
-        """Return the received messages, at least one before the timeout.  RankError: a failure."""
+    def listen(self, timeout_s: float) -> list[tuple[str, str, Any]]:
+        """Return messages (name, kind, data), at least one before the timeout.  RankError: a failure."""
         live = {self._pipes[n]: n for n in self._ends if n not in self._over}
         ends = {self._ends[n].sentinel: n for n in live.values()}
         ready = wait([*live, *ends], timeout_s)

@@ -26,7 +26,7 @@ from kvproto.arguments import positive
 from kvproto.lab.bench.beside_rank import BesideRank
 from kvproto.lab.bench.pipeline import LEAD_S, BenchProcesses
 from kvproto.lab.bench.pipeline_cases import MIB, ONE_CHUNK, SHAPES, Case
-from kvproto.lab.bench.results import Course, command_line, need_gpus
+from kvproto.lab.bench.results import Course, among, command_line, need_gpus
 from kvproto.settings import Route, Settings
 
 #: of each way: the route, and whether pages are mapped
@@ -146,13 +146,11 @@ def told(row: dict[str, Any]) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table; 1 if any row was wrong."""
     parser = command_line("beside", __doc__)
-    parser.add_argument("--ways", type=lambda text: text.split(","), default=[*WAYS], metavar="LIST",
+    parser.add_argument("--ways", type=among(WAYS), default=[*WAYS], metavar="LIST",
                         help=f"of {', '.join(WAYS)} (default all; no lists of layered pages)")  # fmt: skip
     parser.add_argument("--repeats", type=positive, default=5, help="timed transfers of each kind a row (default 5)")
     parser.add_argument("--cpu", action="store_true", help="rooms of 1 MiB in host memory, no work: to see it run")
     options = parser.parse_args(argv)
-    if unknown := set(options.ways) - {*WAYS}:
-        parser.error(f"--ways {min(unknown)!r}: there are {', '.join(WAYS)}")
     need_gpus(2, cpu=options.cpu)
     course, rows = Course("beside", argv, options), list[dict[str, Any]]()
     # A write for each page, layer, K and V would take seconds, and tell nothing about the work.

@@ -14,17 +14,17 @@ from __future__ import annotations
 
 import statistics
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from kvproto.arguments import positive
+from kvproto.arguments import positive, several, whole
 from kvproto.lab.bench.pipeline import BenchProcesses
 from kvproto.lab.bench.pipeline_cases import MIB, ONE_CHUNK, SHAPES, Case, PipelineShape
-from kvproto.lab.bench.results import Course, command_line, need_gpus
+from kvproto.lab.bench.results import Course, among, command_line, need_gpus
 from kvproto.lab.bench.route import PAIRS
 
 #: MiB: the ring of each decode rank, and a chunk of the whole KV
@@ -167,12 +167,13 @@ def told(row: dict[str, Any]) -> str:
 
 def arguments(argv: Sequence[str] | None) -> Namespace:
     parser = command_line("grid", __doc__, budget=False)
-    parser.add_argument("--pairs", default="1-1,2-2,2-1,1-2", metavar="LIST",
+    parser.add_argument("--pairs", type=among(SHAPE_OF), default="1-1,2-2,2-1,1-2", metavar="LIST",
                         help=f"prefill-decode ranks, comma separated, of {', '.join(SHAPE_OF)}")  # fmt: skip
-    parser.add_argument("--prompts", default="8,16,32,64,128,256,512", metavar="LIST",
+    parser.add_argument("--prompts", type=several(whole(1, 1 << 14)), default="8,16,32,64,128,256,512", metavar="LIST",
                         help="thousands (1024) of tokens a prompt (default 8,16,32,64,128,256,512)")  # fmt: skip
-    parser.add_argument("--pages", default="16,64", metavar="LIST", help="tokens a page (default 16,64)")
-    parser.add_argument("--batches", default="1,2,4,8,16,32,64", metavar="LIST",
+    parser.add_argument("--pages", type=several(whole(1, 1024)), default="16,64", metavar="LIST",
+                        help="tokens a page (default 16,64)")  # fmt: skip
+    parser.add_argument("--batches", type=several(whole(1, 1 << 10)), default="1,2,4,8,16,32,64", metavar="LIST",
                         help="prompts at once (default 1,2,4,8,16,32,64)")  # fmt: skip
     parser.add_argument("--samples", type=positive, default=24, help="timed transfers of each kind a cell (default 24)")
     parser.add_argument("--seconds", type=positive, default=1800, help="the time that there is (default 1800)")
@@ -181,33 +182,19 @@ def arguments(argv: Sequence[str] | None) -> Namespace:
                         help="in place of staged: by what costs less, where pages may be mapped")  # fmt: skip
     parser.add_argument("--cpu", action="store_true", help="host memory and torch kernels: for a machine without GPUs")
     options = parser.parse_args(argv)
-    options.pairs = options.pairs.split(",")
-    if unknown := [name for name in options.pairs if name not in SHAPE_OF]:
-        parser.error(f"--pairs {unknown[0]!r}: there are {', '.join(SHAPE_OF)}")
-    options.prompts = [1024 * each for each in _numbers(parser, "--prompts", options.prompts, 1 << 14)]
+    options.prompts = [1024 * each for each in options.prompts]
     least = min(options.prompts)
     if uneven := [name for name in options.pairs if least * SHAPE_OF[name].token_bytes % MIB]:
         parser.error(f"--prompts {least >> 10}: with {uneven[0]} that is not whole MiB")
-    options.batches = _numbers(parser, "--batches", options.batches, 1 << 10)
-    options.pages = _numbers(parser, "--pages", options.pages, 1024)
     if wrong := [page for page in options.pages if 1024 % page]:
         parser.error(f"--pages {wrong[0]}: a page is a power of two of tokens")
     return options
 
 
-def _numbers(parser: ArgumentParser, name: str, text: str, most: int) -> list[int]:
-    for each in text.split(","):
-        if not each.isdecimal() or not 0 < int(each) <= most:
-            parser.error(f"{name} {each!r}: it is a whole number from 1 to {most}")
-    return [int(each) for each in text.split(",")]
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table; 1 if any row was wrong."""
     options = arguments(argv)
-    shapes = [SHAPE_OF[name] for name in options.pairs]
-    gpus = max(max(*shape.prefill_on, *shape.decode_on) for shape in shapes) + 1
-    need_gpus(gpus, cpu=options.cpu)
+    need_gpus(max(SHAPE_OF[name].gpus for name in options.pairs), cpu=options.cpu)
     course, found = Course("grid", argv, options), list[dict[str, Any]]()
     for row in rows(options):
         found.append(row)

@@ -23,7 +23,7 @@ from kvproto.lab.bench.layer_rank import LayerRank
 from kvproto.lab.bench.pipeline import LEAD_S, BenchProcesses
 from kvproto.lab.bench.pipeline_cases import PipelineShape
 from kvproto.lab.bench.pipeline_rank import EndpointForm
-from kvproto.lab.bench.results import Course, command_line, need_gpus
+from kvproto.lab.bench.results import Course, among, command_line, need_gpus
 from kvproto.layout.cut import chunks
 from kvproto.settings import Settings
 
@@ -97,13 +97,11 @@ def main(argv: Sequence[str] | None = None) -> int:
                         metavar="LIST", help="lengths of prompts (default 1024,4096,16384)")  # fmt: skip
     parser.add_argument("--groups", type=several(whole(1, SHAPE.layers)), default=[1, 2, 4, 8], metavar="LIST",
                         help="layer groups (default 1,2,4,8)")  # fmt: skip
-    parser.add_argument("--ways", type=lambda text: text.split(","), default=[*WAYS], metavar="LIST",
+    parser.add_argument("--ways", type=among(WAYS), default=[*WAYS], metavar="LIST",
                         help="of staged, mapped (default both)")  # fmt: skip
     parser.add_argument("--repeats", type=positive, default=9, help="timed transfers a row (default 9)")
     parser.add_argument("--cpu", action="store_true", help="a tiny model, host memory: to see that it works")
     options = parser.parse_args(argv)
-    if unknown := set(options.ways) - {*WAYS}:
-        parser.error(f"--ways {min(unknown)!r}: there are {', '.join(WAYS)}")
     if uneven := [tokens for tokens in options.tokens if tokens % PAGE_TOKENS]:
         parser.error(f"--tokens {uneven[0]}: that is not whole pages of {PAGE_TOKENS}")
     if options.cpu and max(options.groups) > TINY.layers:

@@ -24,7 +24,7 @@ from kvproto.arguments import positive
 from kvproto.lab.bench.members import Members, spent
 from kvproto.lab.bench.pipeline_cases import MIB, SHAPES, Case, PipelineShape, cases, mapped
 from kvproto.lab.bench.pipeline_rank import EndpointForm, Moment, PipelineRank
-from kvproto.lab.bench.results import Course, command_line, need_gpus
+from kvproto.lab.bench.results import Course, among, command_line, need_gpus
 from kvproto.layout.cut import Cut, chunks
 from kvproto.settings import Settings
 
@@ -240,7 +240,7 @@ def told(row: dict[str, Any]) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table; 1 if any row was wrong."""
     parser = command_line("pipeline", __doc__)
-    parser.add_argument("--pairs", default="1-1", metavar="LIST",
+    parser.add_argument("--pairs", type=among(SHAPES), default="1-1", metavar="LIST",
                         help=f"prefill-decode ranks, comma separated, of {', '.join(SHAPES)} (w: over more GPUs, "
                         "r: prefill on the second, s: all on one; tiny: little KV, to see that it works; "
                         "default 1-1)")  # fmt: skip
@@ -254,12 +254,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--maps", action="store_true", help="as costs less, where kernels may store into mapped pages")
     parser.add_argument("--cpu", action="store_true", help="host memory and torch kernels: for a machine without GPUs")
     options = parser.parse_args(argv)
-    names = options.pairs.split(",")
-    if unknown := [name for name in names if name not in SHAPES]:
-        parser.error(f"--pairs {unknown[0]!r}: there are {', '.join(SHAPES)}")
-    wanted = [SHAPES[name] for name in names]
-    gpus = max(max(*shape.prefill_on, *shape.decode_on) for shape in wanted) + 1
-    need_gpus(gpus, cpu=options.cpu)
+    names = options.pairs
+    need_gpus(max(SHAPES[name].gpus for name in names), cpu=options.cpu)
     course, rows = Course("pipeline", argv, options), list[dict[str, Any]]()
     for turn, name in enumerate(names):
         with BenchProcesses(SHAPES[name], cuda=not options.cpu) as fleet:

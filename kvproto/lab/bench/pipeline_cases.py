@@ -41,6 +41,11 @@ class PipelineShape:
         return self.layers * self.heads * self.dim * 4
 
     @property
+    def gpus(self) -> int:
+        """Count the GPUs that a host needs for it."""
+        return max(*self.prefill_on, *self.decode_on) + 1
+
+    @property
     def name(self) -> str:
         gpus = len({*self.prefill_on, *self.decode_on})
         return f"{self.prefill}->{self.decode} on {gpus}"

@@ -10,13 +10,13 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from kvproto.arguments import positive
+from kvproto.arguments import output_file, positive
 from kvproto.command_line import CommandLine
 from kvproto.errors import ArgumentError
 from kvproto.lab.bench.flat import MeasuredRun, flat
@@ -25,11 +25,15 @@ from kvproto.lab.bench.pivot import tables
 T = TypeVar("T")
 
 
-def output(text: str) -> str:
-    """An argument that names a file to be written, or "-": refused before anything is measured, not after."""
-    if text != "-" and not Path(text).absolute().parent.is_dir():
-        raise argparse.ArgumentTypeError(f"there is no directory {Path(text).parent}")
-    return text
+def among(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """Read some of these names, separated by commas."""
+
+    def read(text: str) -> list[str]:
+        if unknown := [name for name in text.split(",") if name not in names]:
+            raise argparse.ArgumentTypeError(f"{unknown[0][:40]!r}: there are {', '.join(names)}")
+        return text.split(",")
+
+    return read
 
 
 def command_line(name: str, about: str | None, *, budget: bool = True) -> argparse.ArgumentParser:
@@ -39,7 +43,8 @@ def command_line(name: str, about: str | None, *, budget: bool = True) -> argpar
     """
     parser = CommandLine(prog=f"kvproto bench {name}", description=(about or "").partition("\n\n")[0])
     parser.add_argument(
-        "--json", type=output, nargs="?", const="-", metavar="FILE",
+        "--json", type=lambda text: text if text == "-" else str(output_file(text)), nargs="?", const="-",
+        metavar="FILE",
         help="write all figures here as well, anew after each; without FILE: print nothing else",
     )  # fmt: skip
     if budget:
@@ -57,14 +62,9 @@ def need_gpus(count: int, *, cpu: bool = False) -> None:
 
 def measuring(given: Sequence[str]) -> list[str]:
     """The arguments without those that only say where the figures go."""
-    kept: list[str] = []
-    skip = False
-    for each in given:
-        out = each.partition("=")[0] == "--json"
-        if not out and not skip:
-            kept.append(each)
-        skip = out and "=" not in each
-    return kept
+    where = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    where.add_argument("--json", nargs="?")
+    return where.parse_known_args(given)[1]
 
 
 class Course:

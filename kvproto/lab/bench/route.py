@@ -20,10 +20,10 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
-from kvproto.arguments import positive
+from kvproto.arguments import positive, several, whole
 from kvproto.lab.bench.pipeline import BenchProcesses, went
 from kvproto.lab.bench.pipeline_cases import MIB, SHAPES, Case, PipelineShape
-from kvproto.lab.bench.results import Course, command_line, need_gpus
+from kvproto.lab.bench.results import Course, among, command_line, need_gpus
 from kvproto.layout.costs import PROFILES, Costs, Estimate, estimate, page_form
 from kvproto.layout.cut import Cut, chunks
 from kvproto.layout.plan import Plan
@@ -148,24 +148,19 @@ def _lie(fresh: bool) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table; 1 if any row was wrong."""
     parser = command_line("route", __doc__)
-    parser.add_argument("--pairs", default="1-1,2-2,2-1,1-2", metavar="LIST",
+    parser.add_argument("--pairs", type=among(PAIRS), default="1-1,2-2,2-1,1-2", metavar="LIST",
                         help=f"prefill-decode ranks, comma separated, of {', '.join(PAIRS)}")  # fmt: skip
-    parser.add_argument("--sizes", default="64,256", metavar="LIST", help="MiB of a room (default 64,256)")
+    parser.add_argument("--sizes", type=several(whole(1, 1 << 16)), default="64,256", metavar="LIST",
+                        help="MiB of a room (default 64,256)")  # fmt: skip
     parser.add_argument("--repeats", type=positive, default=25, help="timed rounds a row (default 25)")
     parser.add_argument("--cpu", action="store_true", help="host memory and torch kernels: for a machine without GPUs")
     options = parser.parse_args(argv)
-    names, sizes = options.pairs.split(","), options.sizes.split(",")
-    if unknown := [name for name in names if name not in PAIRS]:
-        parser.error(f"--pairs {unknown[0]!r}: there are {', '.join(PAIRS)}")
-    if unknown := [size for size in sizes if not size.isdecimal() or not 0 < int(size) <= 1 << 16]:
-        parser.error(f"--sizes {unknown[0]!r}: it is in MiB, from 1 to 65536")
-    course = Course("route", argv, options)
-    gpus = max(max(*PAIRS[name].prefill_on, *PAIRS[name].decode_on) for name in names) + 1
-    need_gpus(gpus, cpu=options.cpu)
+    course, names = Course("route", argv, options), options.pairs
+    need_gpus(max(PAIRS[name].gpus for name in names), cpu=options.cpu)
     rows, profile = list[dict[str, Any]](), "shm" if options.cpu else "cuda_ipc"
     for turn, name in enumerate(names):
         with BenchProcesses(PAIRS[name], cuda=not options.cpu) as fleet:
-            for size, fresh in course.cases(list(product(map(int, sizes), (False, True))), len(names) - turn):
+            for size, fresh in course.cases(list(product(options.sizes, (False, True))), len(names) - turn):
                 rows.append(measured(fleet, size, options.repeats, profile, fresh=fresh))
                 course.keep(rows, f"{rows[-1]['pair']}, {size} MiB: {rows[-1]['chosen']}, {rows[-1]['loss']:+.0%} more")
     return course.judged(rows)

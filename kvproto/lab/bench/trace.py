@@ -23,7 +23,7 @@ from typing import Any, get_args
 
 from kvproto.arguments import positive, real, several, whole
 from kvproto.lab.bench.request_traces import TracedRequest, chosen, read_trace
-from kvproto.lab.bench.results import Course, command_line
+from kvproto.lab.bench.results import Course, among, command_line
 from kvproto.lab.bench.trace_engines import EngineModel
 from kvproto.lab.bench.trace_replay import WAYS, Fleet, TraceReplay, Way, figures
 from kvproto.layout.costs import PROFILES
@@ -52,12 +52,6 @@ def group(text: str) -> tuple[int, int]:
     return whole(1, 1024)(count), whole(1, 512)(tp or "1")
 
 
-def way(text: str) -> str:
-    if text not in WAYS:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is none of {', '.join(WAYS)}")
-    return text
-
-
 def parser() -> argparse.ArgumentParser:
     made = command_line("trace", __doc__)
     made.description = (__doc__ or "").strip()
@@ -82,7 +76,7 @@ def parser() -> argparse.ArgumentParser:
     fleet.add_argument("--model", type=several(positive), default=[80, 8, 128], metavar="LAYERS,HEADS,DIM",
                        help="of the KV cache, two bytes an element (default 80,8,128)")  # fmt: skip
     protocol = made.add_argument_group("protocol")
-    protocol.add_argument("--ways", type=several(way), default=list(WAYS), metavar="WAY,...",
+    protocol.add_argument("--ways", type=among(WAYS), default=list(WAYS), metavar="WAY,...",
                                help=f"of {', '.join(WAYS)} (default: all)")  # fmt: skip
     protocol.add_argument("--route", choices=get_args(Route), default="cost", help="as Settings.route")
     protocol.add_argument("--ring", type=several(real(1e-3, 1e5)), default=[1.0], metavar="GIB,...",

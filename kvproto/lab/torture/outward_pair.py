@@ -15,7 +15,6 @@ threads a turn is over when each loop has been woken and has made a whole pass.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -286,13 +285,3 @@ class InjectedPair(Pair):
             (noise(whole_model(MODEL), 0, self.pages, 1), ours), (self.decodes[0].pool, theirs)
         ))  # fmt: skip
         return all(torch.equal(a[:tokens], b[:tokens]) for a, b in zip(wanted, have, strict=True))
-
-
-def quiet_threads() -> Callable[[], None]:
-    """Have threads end without a word: a loop that breaks says so by its calls.  Returns what undoes it."""
-    before, threading.excepthook = threading.excepthook, lambda _: None
-
-    def undo() -> None:
-        threading.excepthook = before
-
-    return undo

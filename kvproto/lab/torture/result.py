@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import linear_regression
 
 import msgspec
 
@@ -112,9 +113,7 @@ class TakeoverResult(msgspec.Struct):
 def slope(rooms: Sequence[float], nbytes: Sequence[float]) -> float:
     """Bytes a room, by least squares over the second half of the samples; 0 where there are not two."""
     xs, ys = rooms[len(rooms) // 2 :], nbytes[len(nbytes) // 2 :]
-    middle, mean = sum(xs) / max(1, len(xs)), sum(ys) / max(1, len(ys))
-    spread = sum((x - middle) ** 2 for x in xs)
-    return sum((x - middle) * (y - mean) for x, y in zip(xs, ys, strict=True)) / spread if spread else 0.0
+    return linear_regression(xs, ys).slope if len(xs) > 1 else 0.0
 
 
 def few(found: Iterable[Found]) -> list[Found]:
