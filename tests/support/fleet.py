@@ -19,13 +19,21 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from kvproto.endpoint.decode_endpoint import DecodeEndpoint
+from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
+from kvproto.errors import LinkError
 from kvproto.fsm.timing import Timer
 from kvproto.lab.process_group import fork_server
 from kvproto.lab.torture.rank import ucx_over_tcp
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.timing import Timing
+from kvproto.room import Room
 from kvproto.settings import Settings
 from kvproto.verify.testing import inside
+from kvproto.verify.testing.holdings import holdings, resident
+from kvproto.verify.testing.pools import left_over, noise, tokens_of
 
 CHUNK_TOKENS, PAGE, PAGES = 32, 16, 48
 LAYOUT = Layout(layers=2, heads=2, k_dim=32, v_dim=16, itemsize=2, dtype="bfloat16", page_size=PAGE, tp=1)
@@ -46,8 +54,6 @@ def make_transport(backend: str, host: str = "127.0.0.1") -> Any:
     os.environ["UCX_MODULES"], os.environ["UCX_TLS"] = "^ib", ucx_over_tcp()
     os.environ.setdefault("UCX_NET_DEVICES", "lo")
     os.environ["NIXL_LOG_LEVEL"] = "FATAL"
-    import torch
-
     from kvproto.io.transports.mooncake import MooncakeTransport
     from kvproto.io.transports.nixl import NixlTransport
 
@@ -62,10 +68,6 @@ class Member:
         self, name: str, bind: str, keys: str | None, backend: str = "nixl", host: str = "127.0.0.1"
     ) -> None:  # fmt: skip
         self.transport = make_transport(backend, host)
-        from kvproto.endpoint.decode_endpoint import DecodeEndpoint
-        from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
-        from kvproto.verify.testing.pools import noise
-
         self.endpoint: Any
         group = GROUPS[name]
         if name.startswith("P"):
@@ -122,8 +124,6 @@ class Member:
 
     def refusals(self, group: int) -> list[str]:
         """Why the group cannot be reached, if it was refused."""
-        from kvproto.errors import LinkError
-
         try:
             self.endpoint.ready(group)
         except LinkError as error:
@@ -135,14 +135,10 @@ class Member:
         return sum(value.state.name == "UP" for value in inside(self.endpoint).rank.links.values())
 
     def open(self, room: int, tokens: int, pages: list[int], group: int) -> None:
-        from kvproto.room import Room
-
         self.endpoint.open(Room(room), tokens, pages, group=group)
 
     def call(self, name: str, room: int, *args: object) -> object:
         """One of the engine's calls."""
-        from kvproto.room import Room
-
         return getattr(self.endpoint, name)(Room(room), *args)
 
     def told(self, room: int) -> tuple[str, float, float] | None:
@@ -159,32 +155,22 @@ class Member:
 
     def equal(self, ours: list[int], theirs: list[int], tokens: int) -> bool:
         """Decode: the KV of these pages is that of the prefill rank's pages."""
-        import torch
-
-        from kvproto.verify.testing.pools import noise, tokens_of
-
         source = tokens_of(noise(LAYOUT, 0, 2 * PAGES, 1), ours)
         found = tokens_of(self.endpoint.pool, theirs)
         return all(torch.equal(a[:tokens], b[:tokens]) for a, b in zip(source, found, strict=True))
 
     def held(self) -> dict[str, object]:
         """Everything that could leak."""
-        from kvproto.verify.testing.holdings import holdings
-
         return holdings(self.endpoint)
 
     def left(self) -> list[str]:
         """Whatever is held of rooms."""
-        from kvproto.verify.testing.pools import left_over
-
         return left_over(self.endpoint)
 
     def reports(self) -> list[str]:
         return list(self.endpoint.reports())
 
     def explain(self, room: int) -> str:
-        from kvproto.room import Room
-
         return str(self.endpoint.explain(Room(room)))
 
     def detach(self, rooms: str) -> None:
@@ -197,15 +183,11 @@ class Member:
 
     def attach(self) -> None:
         """Attach a new pool, of the noise that the first one had."""
-        from kvproto.verify.testing.pools import noise
-
         prefill = hasattr(self.endpoint, "address")
         self.endpoint.attach(noise(LAYOUT, 0, 2 * PAGES, 1) if prefill else noise(THEIRS, 0, PAGES, 2))
 
     def resident(self) -> int:
         """Bytes of memory of this process."""
-        from kvproto.verify.testing.holdings import resident
-
         return resident()
 
     def close(self) -> None:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import torch
+
+from kvproto.endpoint.peer_endpoint import PeerEndpoint
+from kvproto.verify.testing.pools import noise, tokens_of
 from support.fleet import CHUNK_TOKENS, LAYOUT, PAGE, PAGES, SETTINGS, Member, Process, free_port, make_transport, until
 
 Role = Literal["prefill", "decode"]
@@ -17,9 +21,6 @@ class PeerMember(Member):
 
     def __init__(self, name: str, bind: str, keys: str | None, backend: str) -> None:
         transport = make_transport(backend)
-        from kvproto.endpoint.peer_endpoint import PeerEndpoint
-        from kvproto.verify.testing.pools import noise
-
         self.transport, group = transport, GROUPS[name]
         self.peer = PeerEndpoint(
             LAYOUT, 0, noise(LAYOUT, 0, ALL, group), transport, chunk_tokens=CHUNK_TOKENS, group=group, bind=bind,
@@ -45,10 +46,6 @@ class PeerMember(Member):
 
     def holds(self, seed: int, ours: list[int], theirs: list[int], tokens: int) -> bool:
         """Whether the KV of these pages is that of a sender's, whose noise has this seed."""
-        import torch
-
-        from kvproto.verify.testing.pools import noise, tokens_of
-
         source, found = tokens_of(noise(LAYOUT, 0, ALL, seed), ours), tokens_of(self.peer.decode.pool, theirs)
         return all(torch.equal(a[:tokens], b[:tokens]) for a, b in zip(source, found, strict=True))
 
