@@ -22,7 +22,7 @@ HEAVY = ("torch", "triton", "transformers", "zmq", "nixl", "nixl_cu12", "nixl_cu
 WITH_SIDE_EFFECTS = (
     "io", "data", "endpoint", "loop", "metrics", "lab/demo", "lab/bench", "lab/torture", "verify/testing",
     "verify/adapters/conformance.py", "verify/check/called_groups.py", "verify/check/calling.py",
-    "verify/mutate", "verify/cli/mutate_command.py",
+    "verify/mutate", "verify/cli/mutate_command.py", "lab/warm_ranks.py",
     "layout/byte_runs_numpy.py", "lab/cli/demo_command.py",
     "adapters/geometry.py", "adapters/stage_caches.py", "adapters/worker.py", "adapters/prefill_worker.py",
     "adapters/decode_worker.py",

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_transport_close import left_in_flight
+from test_transport_fabric import left_in_flight
 
 from kvproto.io.transports import write_records
 from kvproto.io.transports.base import (

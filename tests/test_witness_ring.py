@@ -113,3 +113,12 @@ def test_a_missing_model_checker_is_a_failure_on_a_build_machine(ci: str, monkey
     monkeypatch.setenv("CI", ci)
     with pytest.raises(pytest.fail.Exception if ci else pytest.skip.Exception, match=r"missing: rumur, gcc"):
         need("rumur", "gcc")
+
+
+@pytest.mark.parametrize("units", [3, 4, 5])
+def test_nothing_gets_stuck_with_the_rule_and_something_does_without(units: int) -> None:
+    ruled = explore(RingWorld(units, 3))
+    assert (ruled.dead, ruled.lost, ruled.faults) == (0, 0, [])
+    stale = explore(RingWorld(units, 3, kind=Stale))
+    assert stale.dead > 0 and stale.lost > stale.dead
+    assert stale.faults == []  # it is stuck, and not unsafe

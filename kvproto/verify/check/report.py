@@ -31,11 +31,11 @@ Known = dict[str, dict[CountName, GoldenCount]]
 
 ELSEWHERE: dict[str, tuple[str, str]] = {
     "delimiter-in-field": ("a field that contains a separator", "tests/test_core_wire.py"),
-    "global-rank-offset": ("head offset from the global rank", "tests/test_layout_hazards.py"),
-    "replica-modulo": ("replicas mapped by modulo", "tests/test_layout_hazards.py"),
-    "heads-overestimated": ("total heads as heads a rank times TP", "tests/test_layout_hazards.py"),
-    "kv-asymmetric-heads": ("V taken to have K's head size", "tests/test_layout_hazards.py"),
-    "non-integer-ratio": ("a ratio that does not divide, truncated", "tests/test_layout_hazards.py"),
+    "global-rank-offset": ("head offset from the global rank", "tests/test_layout_properties.py"),
+    "replica-modulo": ("replicas mapped by modulo", "tests/test_layout_properties.py"),
+    "heads-overestimated": ("total heads as heads a rank times TP", "tests/test_layout_properties.py"),
+    "kv-asymmetric-heads": ("V taken to have K's head size", "tests/test_layout_properties.py"),
+    "non-integer-ratio": ("a ratio that does not divide, truncated", "tests/test_layout_properties.py"),
     "dead-subscriber": ("sends to peers that are gone block", "tests/test_control.py"),
     "blocked-by-dead-peer": ("a send at the high-water mark blocks", "tests/test_control.py"),
     "shared-socket": ("two threads use one socket", "tests/test_control.py"),
