@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
 from msgspec.structs import replace
 
-from kvproto.fsm.table import Table
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.states import DLink, DRoom
-from kvproto.protocol.tables.links import decode_link
 from kvproto.rank.decode import DecodeRank
-from kvproto.verify.check.mutations.registry import mutation
+from kvproto.verify.check.mutations.registry import DLINKS, DROOMS, dr, mutation
 from kvproto.verify.framework.table_patching import TablePatch
-
-# The package gives the tables their modules' names.
-dr = import_module("kvproto.protocol.tables.decode_room")
-DROOMS: Table[Any] = dr.decode_room
-DLINKS = decode_link
 
 
 @mutation("last-chunk-arrives-first", "two-slots", "L1")

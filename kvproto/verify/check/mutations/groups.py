@@ -11,14 +11,12 @@ from kvproto.protocol import events as ev
 from kvproto.protocol.messages import PagesReq, Watermark
 from kvproto.protocol.routes import ChunkIs, HeardMessage, SenderIs, decode_routes, first_asked
 from kvproto.protocol.states import DLink, PLink, PRoom
-from kvproto.protocol.tables import links
-from kvproto.protocol.tables.prefill_room import prefill_room
 from kvproto.rank.base import Rank, bits
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.prefill import PrefillRank
 from kvproto.rank.prefill_links import PrefillLinks
 from kvproto.rank.prefill_queues import PrefillQueues
-from kvproto.verify.check.mutations.registry import mutation
+from kvproto.verify.check.mutations.registry import DLINKS, PLINKS, PROOMS, links, mutation
 from kvproto.verify.framework.table_patching import TablePatch
 
 
@@ -58,8 +56,8 @@ def old_session(b: TablePatch) -> None:
         del e, now
         return links.DLinkValue(v.state, session=v.session, address=v.address, leaving=v.leaving)
 
-    rows = [row for row in links.decode_link.rows if row.let is links.call_again]
-    b.change(links.decode_link, rows, let=again)
+    rows = [row for row in DLINKS.rows if row.let is links.call_again]
+    b.change(DLINKS, rows, let=again)
 
 
 @mutation("former-life-waits", "groups-in-link", "S8")
@@ -202,31 +200,31 @@ def usable_untold(b: TablePatch) -> None:
 @mutation("dead-address-displaces", "address", "S9")
 def dead_address_displaces(b: TablePatch) -> None:
     """A link that is up is dropped for an address that the engine names, before a rank answers there."""
-    b.drop(links.decode_link, b.rows(links.decode_link, DLink.UP, ev.CallAsked, None))
-    b.change(links.decode_link, b.rows(links.decode_link, DLink.UP, ev.CallAsked, "anew"), when=None)
+    b.drop(DLINKS, b.rows(DLINKS, DLink.UP, ev.CallAsked, None))
+    b.change(DLINKS, b.rows(DLINKS, DLink.UP, ev.CallAsked, "anew"), when=None)
 
 
 @mutation("dead-address-moves-call", "timed-address-link", "L1")
 def dead_address_moves_call(b: TablePatch) -> None:
     """A link that is down is called only where the engine says last (beside the catalogue)."""
     called = (DLink.AWAIT_WELCOME, DLink.AWAIT_RETURN)
-    moved = b.rows(links.decode_link, called, ev.CallAsked, None)
-    b.change(links.decode_link, moved, let=links.move, do=(links.dial, links.say_hello))
+    moved = b.rows(DLINKS, called, ev.CallAsked, None)
+    b.change(DLINKS, moved, let=links.move, do=(links.dial, links.say_hello))
 
 
 @mutation("second-life-wins", "timed-one-name", "S9")
 def second_life_wins(b: TablePatch) -> None:
     """The last caller of two live instances of one name has the link: they take it in turns."""
-    b.drop(links.prefill_link, b.rows(links.prefill_link, PLink.UP, ev.HelloReceived, "other_life"))
+    b.drop(PLINKS, b.rows(PLINKS, PLink.UP, ev.HelloReceived, "other_life"))
 
 
 @mutation("any-caller-unbound", "groups-out-anyone", "S9", "L1", "L3")
 def any_caller_unbound(b: TablePatch) -> None:
     """A room for the first group that asks is bound to none, and lets a second in (beside the catalogue)."""
-    for row in b.rows(prefill_room, PRoom.AWAIT_PEERS, ev.PeerOpened):
+    for row in b.rows(PROOMS, PRoom.AWAIT_PEERS, ev.PeerOpened):
 
         def unbound(v: Any, e: Any, now: float, let: Any = row.let) -> Any:
             found = let(v, e, now)
             return replace(found, facts=replace(found.facts, claim=v.facts.claim))
 
-        b.change(prefill_room, [row], let=unbound)
+        b.change(PROOMS, [row], let=unbound)

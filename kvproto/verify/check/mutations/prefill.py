@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 from msgspec.structs import replace
 
-from kvproto.fsm.table import Table
 from kvproto.protocol import events as ev
 from kvproto.protocol.events import TimerFired
 from kvproto.protocol.states import DRoom, PLink, PRoom, PSend
-from kvproto.protocol.tables.links import prefill_link
-from kvproto.verify.check.mutations.registry import mutation
+from kvproto.verify.check.mutations.registry import DROOMS, PLINKS, PROOMS, SENDS, mutation, pr, ps
 from kvproto.verify.framework.table_patching import TablePatch
-
-# The package gives the tables their modules' names.
-ps = import_module("kvproto.protocol.tables.prefill_send")
-pr = import_module("kvproto.protocol.tables.prefill_room")
-dr = import_module("kvproto.protocol.tables.decode_room")
-SENDS: Table[Any] = ps.prefill_send
-PROOMS: Table[Any] = pr.prefill_room
-DROOMS: Table[Any] = dr.decode_room
-PLINKS = prefill_link
 
 
 @mutation("req-before-registration", "patient", "L1", "L2", "S10")

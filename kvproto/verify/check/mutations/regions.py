@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 from msgspec.structs import replace
 
-from kvproto.fsm.table import Table
 from kvproto.layout.cut import Cut, cut_at
 from kvproto.protocol import events as ev
 from kvproto.protocol.messages import StgNotify
 from kvproto.protocol.ring import Ring
 from kvproto.protocol.routes import ChunkIs, HeardMessage, decode_routes
 from kvproto.protocol.states import DGrant, PLink
-from kvproto.protocol.tables.links import prefill_link
 from kvproto.rank import prefill
 from kvproto.rank.base import Rank
 from kvproto.rank.space_queue import SpaceQueue
-from kvproto.verify.check.mutations.registry import mutation
+from kvproto.verify.check.mutations.registry import GRANTS, PLINKS, dg, mutation
 from kvproto.verify.framework.table_patching import TablePatch
-
-# The package gives the tables their modules' names.
-dg = import_module("kvproto.protocol.tables.decode_grant")
-GRANTS: Table[Any] = dg.decode_grant
-PLINKS = prefill_link
 
 
 @mutation("failed-room-leaks-grant", "abort", "L2")

@@ -7,10 +7,26 @@ the checker.  `MUTANTS` says in which configuration each is sought, and which pr
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
+from typing import Any
 
 import msgspec
 
+from kvproto.fsm.table import Table
 from kvproto.verify.framework.table_patching import TablePatch
+
+# The tables, and their modules for what rows are made of: the package gives the tables their modules' names.
+dg, dr, links, pr, ps, pw = (
+    import_module(f"kvproto.protocol.tables.{name}")
+    for name in ("decode_grant", "decode_room", "links", "prefill_room", "prefill_send", "prefill_write")
+)
+GRANTS: Table[Any] = dg.decode_grant
+DROOMS: Table[Any] = dr.decode_room
+DLINKS: Table[Any] = links.decode_link
+PLINKS: Table[Any] = links.prefill_link
+PROOMS: Table[Any] = pr.prefill_room
+SENDS: Table[Any] = ps.prefill_send
+WRITES: Table[Any] = pw.prefill_write
 
 
 class Mutation(msgspec.Struct, frozen=True):

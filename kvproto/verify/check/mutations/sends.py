@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
-from kvproto.fsm.table import Table
 from kvproto.fsm.vocabulary import Effect, Event
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.events import TimerFired
 from kvproto.protocol.states import PSend, PWrite
 from kvproto.rank.prefill import PrefillRank
-from kvproto.verify.check.mutations.registry import mutation
+from kvproto.verify.check.mutations.registry import SENDS, WRITES, mutation, ps
 from kvproto.verify.framework.table_patching import TablePatch
 
-# The package gives the tables their modules' names.
-ps = import_module("kvproto.protocol.tables.prefill_send")
-pw = import_module("kvproto.protocol.tables.prefill_write")
-dg = import_module("kvproto.protocol.tables.decode_grant")
-SENDS: Table[Any] = ps.prefill_send
-WRITES: Table[Any] = pw.prefill_write
-GRANTS: Table[Any] = dg.decode_grant
 #: what a send waits for before it may write into the ring
 BEFORE = (PSend.AWAIT_GRANT, PSend.AWAIT_WRITERS, PSend.AWAIT_TURN, PSend.AWAIT_WATERMARK)
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 from msgspec.structs import replace
 
-from kvproto.fsm.table import Table
 from kvproto.layout.costs import Estimate
 from kvproto.layout.cut import Cut, Part
 from kvproto.protocol import events as ev
@@ -16,14 +14,9 @@ from kvproto.protocol.tables.prefill_room import PrefillWork
 from kvproto.rank import prefill
 from kvproto.rank.base import cut_of
 from kvproto.rank.prefill import PrefillRank
-from kvproto.verify.check.mutations.registry import mutation
+from kvproto.verify.check.mutations.registry import DROOMS, GRANTS, dg, dr, mutation
 from kvproto.verify.framework.table_patching import TablePatch
 
-# The package gives the tables their modules' names.
-dg = import_module("kvproto.protocol.tables.decode_grant")
-dr = import_module("kvproto.protocol.tables.decode_room")
-GRANTS: Table[Any] = dg.decode_grant
-DROOMS: Table[Any] = dr.decode_room
 computed = prefill._computed  # noqa: SLF001
 
 

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 from msgspec.structs import replace
 
-from kvproto.fsm.table import Table
 from kvproto.protocol import events as ev
 from kvproto.protocol.events import TimerFired
 from kvproto.protocol.states import DLink, DRoom, PLink, PRoom, PSend
-from kvproto.verify.check.mutations.registry import mutation
+from kvproto.verify.check.mutations.registry import DLINKS, DROOMS, PLINKS, PROOMS, SENDS, links, mutation, ps
 from kvproto.verify.framework.table_patching import TablePatch
-
-links = import_module("kvproto.protocol.tables.links")
-P_LINKS: Table[Any] = links.prefill_link
-D_LINKS: Table[Any] = links.decode_link
-P_ROOMS: Table[Any] = import_module("kvproto.protocol.tables.prefill_room").prefill_room
-D_ROOMS: Table[Any] = import_module("kvproto.protocol.tables.decode_room").decode_room
-ps = import_module("kvproto.protocol.tables.prefill_send")
-SENDS: Table[Any] = ps.prefill_send
 
 
 @mutation("prefetch-starves-ready", "timed-ready", "S9")
@@ -56,25 +46,25 @@ def lost_turns_add_up(b: TablePatch) -> None:
 @mutation("lost-call-costs-minutes", "timed-hello", "L1")
 def lost_call_costs_minutes(b: TablePatch) -> None:
     """A call is repeated by another timer, so a lost one costs five minutes (beside the catalogue)."""
-    b.patch(D_LINKS, "timers", D_LINKS.timers | {DLink.AWAIT_WELCOME: "stall"})
+    b.patch(DLINKS, "timers", DLINKS.timers | {DLink.AWAIT_WELCOME: "stall"})
 
 
 @mutation("stale-reset", "timed-stale", "S9")
 def stale_reset(b: TablePatch) -> None:
     """A reset of an earlier epoch ends the link that is there now (beside the catalogue)."""
-    b.change(D_LINKS, b.rows(D_LINKS, DLink.UP, ev.ResetReceived, "same_epoch"), when=None)
+    b.change(DLINKS, b.rows(DLINKS, DLink.UP, ev.ResetReceived, "same_epoch"), when=None)
 
 
 @mutation("silence-uncounted", "timed-death", "L1")
 def silence_uncounted(b: TablePatch) -> None:
     """A decode rank counts no beats, so a dead peer's rooms are never released (beside the catalogue)."""
-    b.change(D_LINKS, b.rows(D_LINKS, DLink.UP, TimerFired, "heard"), let=None)
+    b.change(DLINKS, b.rows(DLINKS, DLink.UP, TimerFired, "heard"), let=None)
 
 
 @mutation("silence-is-death", "timed-silence", "S9")
 def silence_is_death(b: TablePatch) -> None:
     """Missed heartbeats are death although the connection stands (beside the catalogue)."""
-    for table, up in ((P_LINKS, PLink.UP), (D_LINKS, DLink.UP)):
+    for table, up in ((PLINKS, PLink.UP), (DLINKS, DLink.UP)):
         for guard in ("falls_silent", "stands"):
             b.drop(table, b.rows(table, up, TimerFired, guard))
 
@@ -93,7 +83,7 @@ def silence_without_end(b: TablePatch) -> None:
         del v, now
         return e.longest > 0
 
-    for table, up in ((P_LINKS, PLink.UP), (D_LINKS, DLink.UP)):
+    for table, up in ((PLINKS, PLink.UP), (DLINKS, DLink.UP)):
         b.change(table, b.rows(table, up, TimerFired, "stands"), when=stands)
 
 
@@ -109,7 +99,7 @@ def beats_unheard(b: TablePatch) -> None:
         del now
         return bool(v.silent < e.tries)
 
-    b.change(D_LINKS, b.rows(D_LINKS, DLink.UP, TimerFired, "heard"), when=heard, let=silent)
+    b.change(DLINKS, b.rows(DLINKS, DLink.UP, TimerFired, "heard"), when=heard, let=silent)
 
 
 @mutation("answer-awaited-too-long", "timed-drop", "L1")
@@ -123,27 +113,27 @@ def answer_awaited_too_long(b: TablePatch) -> None:
 def engine_awaited_too_long(b: TablePatch) -> None:
     """Two timers are exchanged: of a room that awaits its engine and of one that works (beside the
     catalogue)."""
-    b.patch(P_ROOMS, "timers", P_ROOMS.timers | {PRoom.AWAIT_ENGINE: "stall", PRoom.OPEN: "engine"})
+    b.patch(PROOMS, "timers", PROOMS.timers | {PRoom.AWAIT_ENGINE: "stall", PRoom.OPEN: "engine"})
 
 
 @mutation("open-asked-too-late", "timed-drop", "L1")
 def open_asked_too_late(b: TablePatch) -> None:
     """Two timers are exchanged: a room is opened as seldom as a working one is asked after (beside the
     catalogue)."""
-    b.patch(D_ROOMS, "timers", D_ROOMS.timers | {DRoom.AWAIT_PEERS: "idle", DRoom.OPEN: "call"})
+    b.patch(DROOMS, "timers", DROOMS.timers | {DRoom.AWAIT_PEERS: "idle", DRoom.OPEN: "call"})
 
 
 @mutation("beat-not-again", "timed-idle", "S9")
 def beat_not_again(b: TablePatch) -> None:
     """A beat does not start its timer again, which is due for ever (beside the catalogue)."""
-    b.change(P_LINKS, b.rows(P_LINKS, PLink.UP, TimerFired, "heard"), again=False)
+    b.change(PLINKS, b.rows(PLINKS, PLink.UP, TimerFired, "heard"), again=False)
 
 
 @mutation("work-is-no-sign", "timed-pace", "S9")
 def work_is_no_sign(b: TablePatch) -> None:
     """Neither computed tokens nor writes start a room's patience again (beside the catalogue)."""
     for event in (ev.TokensProduced, ev.AuxProvided, ev.SendFinished):
-        b.change(P_ROOMS, b.rows(P_ROOMS, PRoom.OPEN, event), again=False)
+        b.change(PROOMS, b.rows(PROOMS, PRoom.OPEN, event), again=False)
 
 
 @mutation("tried-address-forgotten", "timed-moves-drop", "L1")
@@ -153,4 +143,4 @@ def tried_address_forgotten(b: TablePatch) -> None:
     def call_again(v: Any, e: TimerFired, now: float) -> Any:
         return replace(links.call_again(v, e, now), beside="")
 
-    b.change(D_LINKS, b.rows(D_LINKS, DLink.UP, TimerFired, None), let=call_again)
+    b.change(DLINKS, b.rows(DLINKS, DLink.UP, TimerFired, None), let=call_again)
