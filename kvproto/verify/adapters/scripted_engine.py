@@ -112,14 +112,12 @@ class Serving(Scenario):
         return Rank(tuple(map(Place, self.requests)))
 
     def start(self, number: int, around: Engine | Rank, life: int, now: float) -> tuple[Member, list[Effect]]:
-        del around, life, now
         made = rank(self.side, number, self.ranks) if number else scheduler(self.side, self.ranks)
         return made, []
 
     # --------------------------------------------------------------------------------- what the engine does
     def calls(self, number: int, around: Engine | Rank) -> Iterable[ApplicationCall]:
         """Yield the possible next calls of the engine, or of a rank's endpoint."""
-        del number
         if isinstance(around, Rank):
             yield from self._endpoint(around)
             return
@@ -179,7 +177,6 @@ class Serving(Scenario):
     # ----------------------------------------------------------------------------------- what comes of it
     def act(self, number: int, around: Engine | Rank, effect: Effect) -> tuple[Engine | Rank, None]:
         """The engine frees, hands over, runs; the endpoint does what it is ordered to."""
-        del number
         if isinstance(around, Engine):
             return self._decide(around, effect), None
         name = effect.request  # type: ignore[attr-defined]  # all of them have it

@@ -93,11 +93,9 @@ class Calling(Scenario):
         super().__init__(("decode",), chances)
 
     def around(self, number: int) -> Around:
-        del number
         return Around((Called((Link(),) * self.ranks),) * self.groups)
 
     def start(self, number: int, around: Around, life: int, now: float) -> tuple[Member, list[Effect]]:
-        del number, around, life, now
         party = GroupParty(self.bound)
         party.take(Silent, lambda _event, _now: None)
         return party, []
@@ -105,7 +103,6 @@ class Calling(Scenario):
     # ------------------------------------------------------------------------------------- what may happen
     def calls(self, number: int, around: Around) -> Iterable[ApplicationCall]:
         """Yield the next steps of the engine, the helper, the loop and the links."""
-        del number
         if around.closing:
             group, *left = around.closing
             yield ApplicationCall(f"closes {group}", replace(around, closing=tuple(left)), gt.CloseCalled(group))
@@ -202,7 +199,6 @@ class Calling(Scenario):
     # ---------------------------------------------------------------------------------- what comes of it
     def act(self, number: int, around: Around, effect: Effect) -> tuple[Around, None]:
         """The endpoint's handlers."""
-        del number
         match effect:
             case gt.Prepare(group=group, call=call, to=Destination(plan=(_, True))):
                 return replace(around, helper=(*around.helper, ("prepare", group, call))), None

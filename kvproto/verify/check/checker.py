@@ -64,12 +64,10 @@ class RankChecker(Checker):
             yield check_beside(name, config, folder, mix, memory=memory, report=report)
 
     def explored(self, name: str, telling: Telling) -> Exploration:
-        del telling
         (known,) = self.named(name)
         return _explored(known, CONFIGS[known])
 
     def explored_way(self, once: Counterexample, telling: Telling) -> Exploration:
-        del telling
         return _explored("counterexample", once.config)
 
     def walk(self, text: str) -> ReplayedWay:

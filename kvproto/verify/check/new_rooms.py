@@ -143,7 +143,6 @@ class NewRoomSearch(Search):
 
     def _add_violation(self, name: str, text: str, at: int | None, event: Any) -> None:
         """Only that there is one: the way there begins in another world."""
-        del at, event
         self.result.violations.append((name, text))
 
 

@@ -133,7 +133,6 @@ class Node(Surroundings):
     # ------------------------------------------------------------------------------ what both kinds share
     def stands(self, link: int) -> bool:
         """Whether the connection to a link's other end stands."""
-        del link
         return self.config.stands
 
     def may_begin(self, k: int, script: tuple[int, ...], outcome: tuple[int, ...]) -> bool:

@@ -278,7 +278,6 @@ class DecodeNode(DecodeMemory):
 
     def origin(self, p: int, epoch: int) -> bytes:
         """Return where a message of this epoch comes from."""
-        del epoch
         return self.place(p)
 
     def _handle(self, event: Event) -> None:

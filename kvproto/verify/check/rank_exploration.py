@@ -31,7 +31,6 @@ class WorldNames(RankStories):
         self.config, self.node = config, node
 
     def peers(self, head: RankLogHead, names: Mapping[Any, str]) -> dict[int, str]:
-        del names
         return {link: f"{'D' if head.side == 'prefill' else 'P'}{link - 1}" for link in head.links}
 
     def machine(self, step: StepEntry) -> str:

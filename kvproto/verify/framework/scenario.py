@@ -74,12 +74,10 @@ class Scenario:
 
     def around(self, number: int) -> Around:
         """A party's surroundings before its first start: as a rule `first`."""
-        del number
         return self.first
 
     def start(self, number: int, around: Around, life: int, now: float) -> tuple[Member, list[Effect]]:
         """The party as it starts, for the first time (life 0) or again, and what it does at once."""
-        del around, life, now
         return self.party(number), []
 
     def party(self, number: int) -> Member:
@@ -92,12 +90,10 @@ class Scenario:
 
     def calls(self, number: int, around: Around) -> Iterable[ApplicationCall]:
         """Yield the next possible calls of the party's application."""
-        del number, around
         return ()
 
     def crashed(self, number: int, around: Around) -> Around:
         """Return the surroundings that survive a crash: stable storage."""
-        del number
         return around
 
     def broken(self, views: list[View]) -> tuple[str, str] | None:
@@ -110,7 +106,6 @@ class Scenario:
 
     def sights(self, views: list[View]) -> Iterable[str]:
         """Yield the sights of these views."""
-        del views
         return ()
 
     def renamed(self, around: Around, by: Renaming) -> Around:

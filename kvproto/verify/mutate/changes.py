@@ -42,7 +42,7 @@ EXTREMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
 #: how much numbers are scaled
 TIMES = 20
 #: of a node, the variant that is asked for; the node in its place, or None if it was changed itself
-Change = Callable[[ast.AST, int], ast.AST | None]
+Change = Callable[[Any, int], ast.AST | None]
 
 
 def sites(node: ast.AST) -> Iterator[tuple[str, int]]:
@@ -129,18 +129,15 @@ FITS: dict[type[ast.AST], tuple[tuple[str, Callable[[Any], int]], ...]] = {
 }  # fmt: skip
 
 
-def _compare(node: ast.AST, variant: int) -> None:
-    assert isinstance(node, ast.Compare)
+def _compare(node: ast.Compare, variant: int) -> None:
     node.ops[variant] = COMPARISONS[type(node.ops[variant])]()
 
 
-def _negate(node: ast.AST, _: int) -> None:
-    assert isinstance(node, ast.If | ast.While | ast.IfExp)
+def _negate(node: ast.If | ast.While | ast.IfExp, _: int) -> None:
     node.test = _not(node.test)
 
 
-def _filter(node: ast.AST, variant: int) -> None:
-    assert isinstance(node, ast.comprehension)
+def _filter(node: ast.comprehension, variant: int) -> None:
     node.ifs[variant] = _not(node.ifs[variant])
 
 
@@ -148,14 +145,12 @@ def _not(test: ast.expr) -> ast.expr:
     return ast.copy_location(ast.UnaryOp(ast.Not(), test), test)
 
 
-def _operand(node: ast.AST, variant: int) -> None:
-    assert isinstance(node, ast.BoolOp)
+def _operand(node: ast.BoolOp, variant: int) -> None:
     left = [*node.values[:variant], *node.values[variant + 1 :]]
     node.values = left if len(left) > 1 else [*left, copy.deepcopy(left[0])]  # `x and x`: a tree wants two
 
 
-def _join(node: ast.AST, _: int) -> None:
-    assert isinstance(node, ast.BoolOp)
+def _join(node: ast.BoolOp, _: int) -> None:
     node.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
 
 
@@ -163,69 +158,58 @@ def _left_out(node: ast.AST, _: int) -> ast.AST:
     return ast.copy_location(ast.Pass(), node)
 
 
-def _assign(node: ast.AST, _: int) -> None:
+def _assign(node: ast.Assign, _: int) -> None:
     """Keep the computation of an assigned value."""
-    assert isinstance(node, ast.Assign)
     node.targets = [ast.copy_location(ast.Name("_", ast.Store()), node.targets[0])]
 
 
-def _entry(node: ast.AST, variant: int) -> None:
-    assert isinstance(node, ast.Dict | ast.Set | ast.Tuple | ast.List)
+def _entry(node: ast.Dict | ast.Set | ast.Tuple | ast.List, variant: int) -> None:
     for entries in (node.keys, node.values) if isinstance(node, ast.Dict) else (node.elts,):
         del entries[variant]
 
 
-def _return(node: ast.AST, _: int) -> None:
-    assert isinstance(node, ast.Return)
+def _return(node: ast.Return, _: int) -> None:
     assert node.value is not None
     node.value = ast.copy_location(ast.Constant(None), node.value)
 
 
-def _truth(node: ast.AST, _: int) -> None:
-    assert isinstance(node, ast.Constant)
+def _truth(node: ast.Constant, _: int) -> None:
     node.value = not node.value
 
 
-def _constant(node: ast.AST, _: int) -> None:
-    assert isinstance(node, ast.Constant)
+def _constant(node: ast.Constant, _: int) -> None:
     assert isinstance(node.value, int)
     node.value += 1
 
 
-def _arithmetic(node: ast.AST, _: int) -> None:
-    assert isinstance(node, ast.BinOp)
+def _arithmetic(node: ast.BinOp, _: int) -> None:
     node.op = ARITHMETIC[type(node.op)]()
 
 
-def _sign(node: ast.AST, _: int) -> None:
-    assert isinstance(node, ast.AugAssign)
+def _sign(node: ast.AugAssign, _: int) -> None:
     node.op = ast.Sub() if isinstance(node.op, ast.Add) else ast.Add()
 
 
-def _extremes(node: ast.AST, _: int) -> None:
-    assert isinstance(node, ast.Call)
+def _extremes(node: ast.Call, _: int) -> None:
     assert isinstance(node.func, ast.Name)
     node.func.id = EXTREMES[node.func.id]
 
 
-def _swap(node: ast.AST, variant: int) -> None:
-    assert isinstance(node, ast.Call)
+def _swap(node: ast.Call, variant: int) -> None:
     args = copy.copy(node.args)
     args[variant], args[variant + 1] = args[variant + 1], args[variant]
     node.args = args
 
 
-def _unguard(node: ast.AST, _: int) -> ast.AST:
+def _unguard(node: ast.Try, _: int) -> ast.AST:
     """Take the handlers away; what is done at the end, whatever is raised, stays."""
-    assert isinstance(node, ast.Try)
     body = [*node.body, *node.orelse]
     bare = ast.Try(body, [], [], node.finalbody) if node.finalbody else ast.If(ast.Constant(True), body, [])
     return ast.copy_location(bare, node)
 
 
-def _scale(node: ast.AST, variant: int) -> ast.AST:
+def _scale(node: ast.expr, variant: int) -> ast.AST:
     """A whole number stays one, and is at least one."""
-    assert isinstance(node, ast.expr)
     whole = not any(isinstance(each, ast.Constant) and isinstance(each.value, float) for each in ast.walk(node))
     operator: ast.operator = ast.Mult() if not variant else ast.FloorDiv() if whole else ast.Div()
     scaled: ast.expr = ast.BinOp(copy.deepcopy(node), operator, ast.Constant(TIMES))

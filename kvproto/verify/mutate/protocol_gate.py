@@ -12,36 +12,27 @@ which ones to ask.  Why a mutant need not be noticed is what the protocol's `unn
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 
 import msgspec
 
 from kvproto.fsm.errors import ArgumentError
-from kvproto.fsm.routing import Routes
-from kvproto.fsm.table import Row, Table
 from kvproto.verify.check.parallel_search import spread
-from kvproto.verify.framework.lint import lint, lint_edge
 from kvproto.verify.framework.protocol import Protocol, named
 from kvproto.verify.framework.table_patching import TablePatch
 from kvproto.verify.mutate import table_operators
-from kvproto.verify.mutate.equal_steps import Reach, StepPair, pair_of
-from kvproto.verify.mutate.table_operators import OPERATORS, SUBJECTS, TableMutant, sample, subjects
+from kvproto.verify.mutate.table_judges import MEMORY, TablePair, TableSteps, WorldSize, broken, within
+from kvproto.verify.mutate.table_operators import OPERATORS, TableMutant, sample, subjects
 from kvproto.verify.mutate.verdicts import AGREED, EQUAL, Verdict, kill_table
 from kvproto.verify.prove.proof import KeyedProver
-from kvproto.verify.prove.steps import Pair
 
 JUDGES = ("lint", "proof", "world")
-#: MiB that a search of one mutant may take; a world that is so many times as large as it was has no end
-MEMORY, MORE = 4096, 10
 #: states of the largest world that is asked
 LARGEST = 20_000
 TableVerdict = Verdict[TableMutant]
-#: a table's name, and one of its pairs
-TablePair = tuple[str, Pair]
 
 
 class KnownReasons(msgspec.Struct, frozen=True):
@@ -51,8 +42,7 @@ class KnownReasons(msgspec.Struct, frozen=True):
 
     def reason(self, mutant: TableMutant) -> str:
         """Why nobody has to notice it; empty: nobody has said."""
-        said = self.unnoticed.items()
-        return next((why for pattern, why in said if fnmatchcase(mutant.name, pattern.replace("[", "[[]"))), "")
+        return next((why for pattern, why in self.unnoticed.items() if mutant.fits(pattern)), "")
 
 
 class ProtocolGate:
@@ -75,9 +65,9 @@ class ProtocolGate:
     def load(self, _root: Path) -> KnownReasons:
         """Return the reasons.  ArgumentError: one is of no mutant."""
         known = KnownReasons(self.protocol.explained())
-        names = [each.name for each in table_operators.mutants()]
+        mutants = table_operators.mutants()
         for pattern in known.unnoticed:
-            if not any(fnmatchcase(name, pattern.replace("[", "[[]")) for name in names):
+            if not any(each.fits(pattern) for each in mutants):
                 raise ArgumentError(f"{self.protocol.unnoticed} explains {pattern!r}, and there is no such mutant")
         return known
 
@@ -109,22 +99,14 @@ class ProtocolGate:
         return lambda _mutant: said
 
 
-class WorldCost(msgspec.Struct, frozen=True):
-    """A world searched with the unchanged tables."""
-
-    name: str
-    states: int
-    seconds: float
-
-
 @cache
-def _worlds(place: str) -> tuple[WorldCost, ...]:
+def _worlds(place: str) -> tuple[WorldSize, ...]:
     """The protocol's worlds that are searched to their end, the quickest first."""
     protocol, found = named(place, Protocol), []
     for name in protocol.checked().worlds() if protocol.checker else ():
         result = protocol.checked().search(name, limit=LARGEST, memory=MEMORY, report=None)
         if result.ended == "exhausted" and not result.violations:
-            found.append(WorldCost(name, result.states, result.seconds))
+            found.append(WorldSize(name, result.states, result.seconds))
     return tuple(sorted(found, key=lambda world: world.seconds))
 
 
@@ -141,54 +123,24 @@ def _judged(asked: tuple[str, TableMutant, float]) -> TableVerdict:
     return Verdict(mutant, who, by, round(time.perf_counter() - begun, 2))
 
 
-def _noticed(protocol: Protocol, mutant: TableMutant, worlds: Sequence[WorldCost], effort_s: float) -> tuple[str, str]:
-    pairs, claims = _pairs(mutant), protocol.claimed()
-    steps = [StepPair(claims[table], protocol.timing, pair) for table, pair in pairs] if mutant.compares else []
+def _noticed(protocol: Protocol, mutant: TableMutant, worlds: Sequence[WorldSize], effort_s: float) -> tuple[str, str]:
+    claims = protocol.claimed()
+    steps = TableSteps(mutant, claims, protocol.timing)
+
+    def unproved(_mutant: TableMutant, pairs: Iterable[TablePair]) -> str:
+        found = (KeyedProver(claims[table], protocol.timing).fails(pair) for table, pair in pairs)
+        return next(filter(None, found), "")
+
     with TablePatch() as bench:
         mutant.plant(bench)
-        if found := _linted(protocol, mutant, pairs):
-            return "lint", found
         try:
-            for table, pair in pairs:
-                if broken := KeyedProver(claims[table], protocol.timing).fails(pair):
-                    return "proof", broken
-            if steps and all(each.unchanged(Reach.ANYTHING) for each in steps):
-                return EQUAL, "the solver shows it"
-            if steps and all(each.unchanged(Reach.PROVED) for each in steps):
-                return AGREED, "equal wherever the proved invariant and assumptions hold"
+            who, by = steps.looked_at(protocol.sources, unproved)
         except ArgumentError:
-            pass  # its values are of kinds that no proof takes: the worlds have to notice
-        return _searched(protocol, worlds, effort_s)
-
-
-def _searched(protocol: Protocol, worlds: Sequence[WorldCost], effort_s: float) -> tuple[str, str]:
-    spent = 0.0
-    for world in worlds:
-        spent += world.seconds
-        if spent > effort_s:
-            break
-        result = protocol.checked().search(world.name, limit=MORE * world.states + 10_000, memory=MEMORY, report=None)
-        if result.ended == "interrupted":
-            raise KeyboardInterrupt
-        if result.violations or result.ended == "limit":
-            return "world", f"{world.name}: {result.violations[0].property if result.violations else 'no end'}"
+            who, by = "", ""  # its values are of kinds that no proof takes: the worlds have to notice
+        if who:
+            return who, by
+        for world in within(worlds, effort_s):
+            result = protocol.checked().search(world.name, limit=world.limit, memory=MEMORY, report=None)
+            if found := broken(result):
+                return "world", f"{world.name}: {found}"
     return "", ""
-
-
-def _linted(protocol: Protocol, mutant: TableMutant, pairs: Sequence[TablePair]) -> str:
-    if isinstance(SUBJECTS[mutant.table], Routes):
-        found = lint_edge(protocol.sources) if protocol.sources is not None else []
-    else:
-        tables = [SUBJECTS[name] for name in dict.fromkeys((mutant.table, *(table for table, _ in pairs)))]
-        found = [each for table in tables if isinstance(table, Table)
-                 for each in lint(table, protocol.timing, protocol.sources)]  # fmt: skip
-    return found[0].kind if found else ""
-
-
-def _pairs(mutant: TableMutant) -> list[TablePair]:
-    subject = SUBJECTS[mutant.table]
-    begun: list[Row] = []
-    if isinstance(subject, Table) and mutant.operator in ("timer", "period"):
-        begun = [row for row in subject.rows if int(row.target) == mutant.place and row.verb == "row"]
-    touched = mutant.touched or tuple((mutant.table, row) for row in begun)
-    return list(dict.fromkeys((table, pair_of(row)) for table, row in touched))

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Sequence
-from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 
@@ -24,12 +23,11 @@ from kvproto.verify.check.parallel_search import LOST, LostProcessError
 from kvproto.verify.claims.protocol_digest import computed_digest
 from kvproto.verify.mutate.commuting import why_apart
 from kvproto.verify.mutate.forks import lines_of
-from kvproto.verify.mutate.table_judges import Effort, judge
+from kvproto.verify.mutate.table_judges import Effort, judge, measure
 from kvproto.verify.mutate.table_nursery import TableQuestions, TableTold, rear_tables
 from kvproto.verify.mutate.table_operators import OPERATORS, TableMutant, mutants, sample
 from kvproto.verify.mutate.trial import warm
 from kvproto.verify.mutate.verdicts import AGREED, EQUAL, Verdict, kill_table, shard
-from kvproto.verify.mutate.world_sizes import measure
 
 TITLE, OWNER, EFFORT_S = "Mutants of the tables", "table", 5.0
 FILE, KILLS = Path("spec/table-mutants.toml"), Path("spec/table-kills.toml")
@@ -52,15 +50,10 @@ class TableReasons(msgspec.Struct, frozen=True):
     def reason(self, mutant: TableMutant) -> str:
         """Why nobody has to notice it; empty: nobody has said."""
         said = self.equivalent.get(mutant.operator, {})
-        found = next((why for pattern, why in said.items() if fits(mutant, pattern)), "")
+        found = next((why for pattern, why in said.items() if mutant.fits(pattern)), "")
         if not found and mutant.operator == "swap" and mutant.row is not None:
             return why_apart(*mutant.row.do[mutant.variant : mutant.variant + 2])
         return found or self.left_out.get(mutant.name, "")
-
-
-def fits(mutant: TableMutant, pattern: str) -> bool:
-    """The mutant's name fits; brackets are brackets."""
-    return fnmatchcase(mutant.name, pattern.replace("[", "[[]"))
 
 
 def load(root: Path) -> TableReasons:
@@ -72,7 +65,7 @@ def load(root: Path) -> TableReasons:
     for operator, said in found.equivalent.items():
         known = mutants(operators=[operator])
         for pattern in said:
-            if not any(fits(each, pattern) for each in known):
+            if not any(each.fits(pattern) for each in known):
                 raise ArgumentError(f"{FILE} explains {pattern!r} ({operator}), and there is no such mutant (any more)")
     kills = tomllib.loads((root / KILLS).read_text()) if (root / KILLS).exists() else {}
     kills = {name: by for name, by in kills.items() if by in CONFIGS or "::" in by}  # a world may be no more

@@ -26,6 +26,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
+from fnmatch import fnmatchcase
 from typing import Any
 from zlib import crc32
 
@@ -76,6 +77,10 @@ class TableMutant(msgspec.Struct, frozen=True, order=True):
     place: int
     variant: int
     name: str
+
+    def fits(self, pattern: str) -> bool:
+        """Its name fits; brackets are brackets."""
+        return fnmatchcase(self.name, pattern.replace("[", "[[]"))
 
     def __str__(self) -> str:
         return self.name

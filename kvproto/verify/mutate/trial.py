@@ -56,7 +56,6 @@ class MutantFinder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:  # fmt: skip
-        del path, target
         if fullname != self.module:
             return None
         loader = MutantLoader(fullname, str(self.path), self.mutant)

@@ -7,7 +7,7 @@ last byte of a write comes to its place (`IN_PLACE`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from time import process_time
 from typing import Any
@@ -21,9 +21,9 @@ from kvproto.verify.claims.decode_grant import grant_claims
 from kvproto.verify.claims.ends import Ends, Net
 from kvproto.verify.claims.prefill_send import send_claims
 from kvproto.verify.framework.claims import Claim, Claims, Step, sentence
-from kvproto.verify.prove.proof import INVARIANT, RAISES, Failure, PairProof, TableProver, told
+from kvproto.verify.prove.proof import INVARIANT, Goal, PairProof, TableProver, assume, failure, told, unproved
 from kvproto.verify.prove.steps import NOW, Pair, walk
-from kvproto.verify.prove.terms import Facts, forget, formula, landmarks
+from kvproto.verify.prove.terms import forget, formula
 from kvproto.verify.prove.values import Maker, parts, shown
 
 NAME, IN_PLACE = "ends", "in place"
@@ -58,11 +58,9 @@ class EndsProver:
             mine = {"send": value, "sent": seen} if side == "send" else {"grant": value, "held": seen}
             ends = self._ends(maker, **mine)
             solver = self._solver(ends, maker)
-            for claim in claims.assumptions:
-                if not claim.about or pair.event in claim.about:
-                    add(solver, lambda test=claim.test: test(value, event, seen))
+            prover.grant(solver, value, event, seen, invariant=False)
             for test in between.ASSUMED:
-                add(solver, lambda test=test: test(ends, event))
+                assume(solver, lambda test=test: test(ends, event))
             found.questions += 1
             if solver.check() == z3.unsat:
                 continue
@@ -88,12 +86,9 @@ class EndsProver:
             if way.row is not None and way.row.source is prover.table.initial and not way.row.opens:
                 after = ends
             found.ways += 1
-            for failure in _judge(solver, [*way.conditions, *way.facts], ends, after, step, found):
-                story = (*told(way, step, failure[2]), *_network(ends, failure[2]))
-                row = way.row
-                place = row.where.rpartition("/")[2] if row is not None else ""
-                lost = Failure(NAME, found.pair, failure[0], failure[1], str(row or ""), place, story)
-                found.failures = [*found.failures, lost]
+            for goal, model in unproved(solver, [*way.conditions, *way.facts], _goals(ends, after, step), found):
+                story = (*told(way, step, model), *_network(ends, model))
+                found.failures.append(failure(found, goal, story, way.row))
 
     def _lands(self) -> PairProof:
         """The last byte of a write comes to its place."""
@@ -101,12 +96,11 @@ class EndsProver:
         forget()
         ends = self._ends(maker)
         solver = self._solver(ends, maker)
-        add(solver, lambda: bool(ends.sent.writes))
+        assume(solver, lambda: bool(ends.sent.writes))
         step = Step(ends.send, None, ends.send, (), NOW, ends.sent, ends.sent)
         after = replace(ends, net=replace(ends.net, in_place=True))
-        for name, text, model in _judge(solver, [], ends, after, step, found):
-            lost = Failure(NAME, IN_PLACE, name, text, "", "", tuple(_network(ends, model)))
-            found.failures = [*found.failures, lost]
+        for goal, model in unproved(solver, [], _goals(ends, after, step), found):
+            found.failures.append(failure(found, goal, _network(ends, model)))
         found.ways = 1
         return found
 
@@ -115,7 +109,7 @@ class EndsProver:
         for claims, value, seen in ((send_claims, ends.send, ends.sent), (grant_claims, ends.grant, ends.held)):
             solver.add(*self._own(claims, value, seen))
         for fact in between.INVARIANT:
-            add(solver, lambda fact=fact: fact(ends))
+            assume(solver, lambda fact=fact: fact(ends))
         solver.add(*maker.facts)
         return solver
 
@@ -159,44 +153,10 @@ def _fulfils(claim: Claim, value: Any, seen: Any) -> bool:
     return (bool(claim.about) and value.state not in claim.about) or claim.test(value, seen)
 
 
-def add(solver: Any, question: Any) -> None:
-    """Have the solver know what is asked to be so."""
-    term, facts = formula(question)
-    solver.add(term, *facts)
-
-
-def _judge(
-    solver: Any, conditions: list[Any], before: Ends, after: Ends, step: Step, found: PairProof
-) -> Iterator[tuple[str, str, Any]]:  # fmt: skip
-    tests: list[tuple[str, Any, Any]] = [(INVARIANT, fact, lambda fact=fact: fact(after)) for fact in between.INVARIANT]
-    tests += [(name, test, lambda test=test: test(before, after, step)) for name, test in between.PROMISES]
-    yield from broken(solver, conditions, tests, found)
-
-
-def broken(
-    solver: Any, conditions: list[Any], tests: list[tuple[str, Any, Any]], found: PairProof,
-    written: Sequence[tuple[str, str, Any]] = (),
-) -> Iterator[tuple[str, str, Any]]:  # fmt: skip
-    """Return the goals that do not follow: name, sentence, and a model.
-
-    Of each test: name, function, and what it asks here; `written`: goals that are formulas already.
-    """
-    goals, facts = list(written), Facts()
-    for name, test, question in tests:
-        term, leans = formula(question)
-        goals.append((name, sentence(test), term))
-        facts += leans
-    for name, _, _ in goals:
-        found.proved = found.proved | {name: found.proved.get(name, 0) + 1}
-    solver.push()
-    solver.add(*conditions, *facts, *landmarks())
-    found.questions += 1
-    if solver.check(z3.Not(z3.And(*[term for _, _, term in goals]))) != z3.unsat:
-        for name, text, term in goals:
-            verdict = solver.check(z3.Not(term))
-            if verdict != z3.unsat:
-                yield name, text, solver.model() if verdict == z3.sat else None
-    solver.pop()
+def _goals(before: Ends, after: Ends, step: Step) -> list[Goal]:
+    kept = [Goal(INVARIANT, sentence(fact), *formula(partial(fact, after))) for fact in between.INVARIANT]
+    promised = [(name, test, lambda test=test: test(before, after, step)) for name, test in between.PROMISES]
+    return kept + [Goal(name, sentence(test), *formula(ask)) for name, test, ask in promised]
 
 
 def _network(ends: Ends, model: Any) -> Iterator[str]:
@@ -207,6 +167,3 @@ def _network(ends: Ends, model: Any) -> Iterator[str]:
 def prove() -> Iterator[PairProof]:
     """All that holds between the ends."""
     yield from EndsProver().prove()
-
-
-__all__ = ["NAME", "RAISES", "EndsProver", "prove"]

@@ -11,13 +11,14 @@ invariant.  The run that leads there may not exist; then the invariant is too we
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from time import process_time
 from typing import Any
 
 import msgspec
 import z3
 
+from kvproto.fsm.table import Row
 from kvproto.fsm.timing import NamedTimers
 from kvproto.verify.framework.claims import Claim, Claims, Step
 from kvproto.verify.prove.steps import NOW, Pair, TermMachine, TimerEnd, Way, machine_of, pairs, subjects, walk
@@ -105,7 +106,7 @@ class TableProver:
             for seen in self._witnesses(maker, pair):
                 if self._hasty and found.failures:
                     return found
-                self._subject(pair, value, event, seen, maker, found)
+                self._subject(value, event, seen, maker, found)
         found.seconds = process_time() - began
         return found
 
@@ -122,14 +123,10 @@ class TableProver:
         else:
             yield from maker.variants(self.claims.ghost, "seen")
 
-    def _subject(self, pair: Pair, value: Any, event: Any, seen: Any, maker: Maker, found: PairProof) -> None:
+    def _subject(self, value: Any, event: Any, seen: Any, maker: Maker, found: PairProof) -> None:
         solver = z3.SimpleSolver()
         solver.set("timeout", PATIENCE)
-        for claim in self._invariant(pair.state):
-            _assume(solver, lambda test=claim.test: test(value, seen))
-        for claim in self.claims.assumptions:
-            if not claim.about or pair.event in claim.about:
-                _assume(solver, lambda test=claim.test: test(value, event, seen))
+        self.grant(solver, value, event, seen)
         solver.add(*maker.facts)
         found.questions += 1
         if solver.check() == z3.unsat:
@@ -139,7 +136,15 @@ class TableProver:
             if self._hasty and found.failures:
                 return
             found.ways += 1
-            self._way(solver, way, step, maker, found)
+            self._way(solver, way, step, found)
+
+    def grant(self, solver: Any, value: Any, event: Any, seen: Any, *, invariant: bool = True) -> None:
+        """Have the solver take the table's invariant, and what it assumes of the event, for granted."""
+        for claim in self._invariant(value.state) if invariant else ():
+            assume(solver, lambda test=claim.test: test(value, seen))
+        for claim in self.claims.assumptions:
+            if not claim.about or type(event) in claim.about:
+                assume(solver, lambda test=claim.test: test(value, event, seen))
 
     def _steps(self, value: Any, event: Any, seen: Any) -> Iterator[tuple[Way, Step | None]]:
         steps: list[Step] = []
@@ -152,20 +157,14 @@ class TableProver:
         for way in walk(self.machine, value, event, witness):
             yield way, None if way.fault else steps[-1]
 
-    def _way(self, solver: Any, way: Way, step: Step | None, maker: Maker, found: PairProof) -> None:
-        goals = list(self._goals(way, step)) if step is not None else []
-        solver.push()
-        solver.add(*way.conditions, *way.facts)
-        if step is None:
-            goals = [Goal(self.raises, f"the step raises nothing ({way.fault})", z3.BoolVal(False), [])]
-        solver.add(*[fact for goal in goals for fact in goal.facts], *landmarks())
-        for goal in _broken(solver, goals, found):
-            found.failures.append(self._failure(goal, way, step, maker, solver))
+    def _way(self, solver: Any, way: Way, step: Step | None, found: PairProof) -> None:
+        goals = [Goal(self.raises, f"the step raises nothing ({way.fault})", z3.BoolVal(False), [])]
+        if step is not None:
+            goals = list(self._goals(way, step))
+        for goal, model in unproved(solver, [*way.conditions, *way.facts], goals, found):
+            found.failures.append(failure(found, goal, told(way, step, model), way.row))
             if self._hasty:
                 break
-        for goal in goals:
-            found.proved[goal.name] = found.proved.get(goal.name, 0) + 1
-        solver.pop()
 
     def _invariant(self, state: Any) -> Iterator[Claim]:
         return (claim for claim in self.claims.invariant if not claim.about or state in claim.about)
@@ -191,16 +190,6 @@ class TableProver:
         """Ask whether an effect or a fact is about what the event was about."""
         return _about(effect, event, value)
 
-    def _failure(self, goal: Goal, way: Way, step: Step | None, maker: Maker, solver: Any) -> Failure:
-        story: list[str] = []
-        if solver.check(z3.Not(goal.term)) == z3.sat:
-            model = solver.model()
-            story = list(told(way, step, model))
-        del maker
-        row, pair = way.row, f"{way.before.state.name} {type(way.event).__name__}"
-        place = row.where.rpartition("/")[2] if row is not None else ""
-        return Failure(self.table.name, pair, goal.name, goal.text, str(row or ""), place, tuple(story))
-
 
 class KeyedProver(TableProver):
     """Proves claims of any protocol whose events, effects and messages name their machine alike."""
@@ -209,7 +198,6 @@ class KeyedProver(TableProver):
 
     def is_about(self, effect: Any, event: Any, value: Any) -> Any:
         """Ask whether the effect, and the message in it, have the event's key where they have such a field."""
-        del value
         key = event.__struct_fields__[0]
         said = [each for each in (effect, getattr(effect, "body", None)) if isinstance(each, msgspec.Struct)]
         return all(getattr(each, key) == getattr(event, key) for each in said if key in each.__struct_fields__)
@@ -255,17 +243,32 @@ def _goal(name: str, claim: Claim, question: Any) -> Goal:
     return Goal(name, claim.text, term, facts)
 
 
-def _assume(solver: Any, question: Any) -> None:
+def assume(solver: Any, question: Any) -> None:
+    """Have the solver know what is asked to be so."""
     term, facts = formula(question)
     solver.add(term, *facts)
 
 
-def _broken(solver: Any, goals: Sequence[Goal], found: PairProof) -> Iterator[Goal]:
-    """The goals that do not follow; one question where all do."""
-    found.questions += 1
-    if solver.check(z3.Not(z3.And(*[goal.term for goal in goals]))) == z3.unsat:
-        return
-    found.questions += len(goals)
+def unproved(solver: Any, conditions: list[Any], goals: Sequence[Goal], found: PairProof) -> Iterator[tuple[Goal, Any]]:
+    """Yield the goals that do not follow, each with a model if there is one; one question where all do."""
     for goal in goals:
-        if solver.check(z3.Not(goal.term)) != z3.unsat:
-            yield goal
+        found.proved[goal.name] = found.proved.get(goal.name, 0) + 1
+    found.questions += 1
+    solver.push()
+    solver.add(*conditions, *[fact for goal in goals for fact in goal.facts], *landmarks())
+    try:
+        if solver.check(z3.Not(z3.And(*[goal.term for goal in goals]))) == z3.unsat:
+            return
+        found.questions += len(goals)
+        for goal in goals:
+            verdict = solver.check(z3.Not(goal.term))
+            if verdict != z3.unsat:
+                yield goal, solver.model() if verdict == z3.sat else None
+    finally:
+        solver.pop()
+
+
+def failure(found: PairProof, goal: Goal, story: Iterable[str], row: Row | None = None) -> Failure:
+    """Make the failure of a goal; `row`: the one that fires."""
+    place = row.where.rpartition("/")[2] if row is not None else ""
+    return Failure(found.table, found.pair, goal.name, goal.text, str(row or ""), place, tuple(story))

@@ -27,9 +27,9 @@ from kvproto.verify.claims import rooms as between
 from kvproto.verify.claims.decode_room import room_claims as decode_claims
 from kvproto.verify.claims.prefill_room import room_claims as prefill_claims
 from kvproto.verify.claims.rooms import Chance, DEnd, DTerms, Link, PEnd, PFacts, Rooms
-from kvproto.verify.framework.claims import Claims, Step, sentence
-from kvproto.verify.prove.ends import add, broken, one
-from kvproto.verify.prove.proof import INVARIANT, Failure, PairProof, TableProver, told
+from kvproto.verify.framework.claims import Step, sentence
+from kvproto.verify.prove.ends import one
+from kvproto.verify.prove.proof import INVARIANT, Failure, Goal, PairProof, TableProver, assume, failure, told, unproved
 from kvproto.verify.prove.steps import NOW, Pair, walk
 from kvproto.verify.prove.terms import Ways, forget, formula
 from kvproto.verify.prove.values import Maker, parts, shown
@@ -46,7 +46,7 @@ class RoomsProver:
     def __init__(self) -> None:
         timing = Timing()
         self.provers = {PREFILL: TableProver(prefill_claims, timing), DECODE: TableProver(decode_claims, timing)}
-        self._written: dict[tuple[Any, ...], tuple[Rooms, list[tuple[str, str, Any]]]] = {}
+        self._written: dict[tuple[Any, ...], tuple[Rooms, list[Goal]]] = {}
 
     def prove(self) -> Iterator[PairProof]:
         """Every step of either room, and all that happens beside them."""
@@ -74,24 +74,15 @@ class RoomsProver:
                 rooms = _rooms(maker, **_end(side, value, seen))
                 solver = self._solver(rooms, maker)
                 if side == DECODE:
-                    self._own(claims, value, event, seen, solver)
+                    self.provers[side].grant(solver, value, event, seen)
                 for test in between.ASSUMED:
-                    add(solver, lambda test=test, rooms=rooms, event=event: test(rooms, event, chance))
+                    assume(solver, lambda test=test, rooms=rooms, event=event: test(rooms, event, chance))
                 found.questions += 1
                 if solver.check() != z3.unsat:
                     found.possible = True
                     self._ways(side, rooms, (value, event, seen, chance), solver, found)
         found.seconds = process_time() - began
         return found
-
-    @staticmethod
-    def _own(claims: Claims[Any, Any], value: Any, event: Any, seen: Any, solver: Any) -> None:
-        for claim in claims.invariant:
-            if not claim.about or value.state in claim.about:
-                add(solver, lambda claim=claim: claim.test(value, seen))
-        for claim in claims.assumptions:
-            if not claim.about or isinstance(event, claim.about):
-                add(solver, lambda claim=claim: claim.test(value, event, seen))
 
     def _ways(
         self, side: str, rooms: Rooms, about: tuple[Any, Any, Any, Chance], solver: Any, found: PairProof
@@ -114,11 +105,9 @@ class RoomsProver:
             found.ways += 1
             if side == PREFILL and self._holds_anyway(solver, rooms, after, step, held, found):
                 continue
-            for name, text, model in self._judge(solver, [*way.conditions, *way.facts], rooms, after, step, found):
+            for goal, model in unproved(solver, [*way.conditions, *way.facts], self._goals(rooms, after, step), found):
                 story = (*told(way, step, model), f"{'link':<7} {shown(after.link, model)}")
-                row = way.row
-                place = row.where.rpartition("/")[2] if row is not None else ""
-                found.failures = [*found.failures, Failure(NAME, found.pair, name, text, str(row or ""), place, story)]
+                found.failures.append(failure(found, goal, story, way.row))
 
     def _holds_anyway(
         self, solver: Any, before: Rooms, after: Rooms, step: Step, held: set[tuple[Any, ...]], found: PairProof
@@ -126,7 +115,7 @@ class RoomsProver:
         """It follows whatever the way's conditions are; asked once for all ways that lead to the same ends."""
         key, trial = tuple(parts(after)), PairProof(NAME, found.pair)
         if key not in held:
-            if any(True for _ in self._judge(solver, [], before, after, step, trial)):
+            if any(True for _ in unproved(solver, [], self._goals(before, after, step), trial)):
                 return False
             held.add(key)
             found.questions += trial.questions
@@ -135,21 +124,19 @@ class RoomsProver:
 
     def _solver(self, rooms: Rooms, maker: Maker) -> Any:
         solver = z3.SimpleSolver()
-        solver.add(*[term for _, _, term in self._invariant(rooms)], *maker.facts)
+        solver.add(*[goal.term for goal in self._invariant(rooms)], *maker.facts)
         return solver
 
-    def _judge(
-        self, solver: Any, conditions: list[Any], before: Rooms, after: Rooms, step: Step | None, found: PairProof
-    ) -> Iterator[tuple[str, str, Any]]:  # fmt: skip
+    def _goals(self, before: Rooms, after: Rooms, step: Step | None) -> list[Goal]:
         tests = [(name, test, lambda test=test: test(before, after, step)) for name, test in between.PROMISES]
-        yield from broken(solver, conditions, tests, found, self._invariant(after))
+        return [*self._invariant(after), *(Goal(name, sentence(test), *formula(ask)) for name, test, ask in tests)]
 
-    def _invariant(self, rooms: Rooms) -> list[tuple[str, str, Any]]:
+    def _invariant(self, rooms: Rooms) -> list[Goal]:
         """Return the invariant's statements of these rooms, written once for all that are alike."""
         key = tuple(parts(rooms))
         if key not in self._written:
             says = [(fact, formula(partial(fact, rooms))[0]) for fact in between.INVARIANT]
-            goals = [(INVARIANT, sentence(fact), term) for fact, term in says]
+            goals = [Goal(INVARIANT, sentence(fact), term, []) for fact, term in says]
             self._written[key] = rooms, goals  # with the rooms, so that their terms stay what they are
         return self._written[key][1]
 
@@ -166,9 +153,9 @@ class RoomsProver:
                 continue
             found.possible = True
             found.ways += 1
-            for name, broken_, model in self._judge(solver, way.conditions, rooms, after, None, found):
+            for goal, model in unproved(solver, way.conditions, self._goals(rooms, after, None), found):
                 story = (text, f"{'before':<7} {shown(rooms, model)}", f"{'then':<7} {shown(after.link, model)}")
-                found.failures = [*found.failures, Failure(NAME, found.pair, name, broken_, "", "", story)]
+                found.failures.append(failure(found, goal, story))
         found.seconds = process_time() - began
         return found
 

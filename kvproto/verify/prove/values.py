@@ -106,6 +106,8 @@ def parts(value: Any) -> Iterator[Any]:
 
 
 def shown(value: Any, model: Any) -> str:
+    if model is None:
+        return "(the solver has found nothing in time)"
     if isinstance(value, Bits):
         return _set(value, model)
     if isinstance(value, Choice):

@@ -76,7 +76,7 @@ class RowCoverage:
         return found
 
     @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodedown(self, node: Any, error: object) -> None:  # noqa: ARG002 - xdist's own type
+    def pytest_testnodedown(self, node: Any, error: object) -> None:
         for kind, said in getattr(node, "workeroutput", {}).get(SECTION, {}).items():
             self.counts[kind].add_dump(said)
 

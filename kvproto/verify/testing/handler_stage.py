@@ -61,7 +61,6 @@ class CountedTransport(MemoryTransport):
         self._made = 0
 
     def _prepare(self, prepared: PreparedWrite) -> int:
-        del prepared
         self._made += 1
         self.prepared_writes.add(self._made)
         return self._made

@@ -42,7 +42,6 @@ class HandedNumbers(CopyNumbers):
         self.handed = 0
 
     def count(self, way: Hashable, era: int = 0) -> int:
-        del way, era
         return self.handed
 
 
@@ -166,7 +165,6 @@ class SimulatedControl(Control):
 
     def send(self, peer: Peer, data: bytes, *, urgent: bool = False, later: bool = False) -> Sent:
         """Put a frame on its way; it may overtake others anyway, as the schedule says."""
-        del urgent, later
         way = self.routes.get(peer)
         if way is None or (way[0] not in self.post.nodes and not peer.link):
             return Sent.GONE
@@ -179,10 +177,8 @@ class SimulatedControl(Control):
 
     def stands(self, peer: Peer) -> bool:
         """A schedule has no connections: whoever misses beats in it is gone."""
-        del peer
         return False
 
     def wait(self, timeout_s: float, more_fds: object = ()) -> bool:
         """There is nothing to wait for: a schedule drives the loop."""
-        del timeout_s, more_fds
         return True

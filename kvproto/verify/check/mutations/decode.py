@@ -70,7 +70,6 @@ def success_before_all_chunks(b: TablePatch) -> None:
     """Success is announced when the last chunk lands, whatever of the others."""
 
     def last_chunk(v: Any, e: ev.ChunkLanded, now: float) -> bool:
-        del now
         return bool(e.chunk == dr.end_chunk(v) - 1 and dr._work(v).aux)  # noqa: SLF001
 
     b.change(DROOMS, b.rows(DROOMS, DRoom.OPEN, ev.ChunkLanded, "last_chunk"), when=last_chunk)
@@ -92,7 +91,6 @@ def padding_means_done(b: TablePatch) -> None:
     """A chunk that lands marks all before it as landed."""
 
     def place(v: Any, e: ev.ChunkLanded, now: float) -> Any:
-        del now
         work = dr._work(v)  # noqa: SLF001
         return replace(v, work=replace(work, done=work.done | (1 << e.chunk + 1) - 1, live=work.live - 1))
 

@@ -53,7 +53,6 @@ def old_session(b: TablePatch) -> None:
     """A decode rank that has lost its link calls with the session that it had (beside the catalogue)."""
 
     def again(v: Any, e: Any, now: float) -> Any:
-        del e, now
         return links.DLinkValue(v.state, session=v.session, address=v.address, leaving=v.leaving)
 
     rows = [row for row in DLINKS.rows if row.let is links.call_again]
@@ -86,7 +85,6 @@ def others_rooms_end(b: TablePatch) -> None:
     """A link that is lost ends the rooms of all groups (beside the catalogue)."""
 
     def rooms_of(rank: Any, link: int, rooms: dict[int, Any]) -> list[int]:
-        del rank, link
         return [key for key, value in rooms.items() if value.terms is not None]
 
     b.patch(Rank, "_rooms_of", rooms_of)
@@ -97,7 +95,6 @@ def others_group_is_left(b: TablePatch) -> None:
     """An engine that lets go of one group lets go of all (beside the catalogue)."""
 
     def leave(rank: Any, group: int, now: float) -> list[Any]:
-        del group
         return [effect for link in tuple(rank.links) for effect in rank.handle(ev.DisconnectAsked(link), now)]
 
     b.patch(DecodeRank, "leave", leave)
@@ -108,7 +105,6 @@ def rank_is_enough(b: TablePatch) -> None:
     """A room's peer is looked up by its rank, in whichever group (beside the catalogue)."""
 
     def link_to(rank: Any, room: int, peer: int) -> int:
-        del room
         return next((link for (_, index), link in rank.link_of.items() if index == peer), 0)
 
     b.patch(Rank, "link_to", link_to)

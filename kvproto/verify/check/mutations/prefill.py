@@ -32,7 +32,6 @@ def prefetch_with_partial_peers(b: TablePatch) -> None:
     """Sends begin when the first decode rank is known; the others are taken for known."""
 
     def met(v: Any, e: Any, now: float) -> bool:
-        del e, now
         return bool(v.peers)
 
     b.change(PROOMS, b.rows(PROOMS, PRoom.AWAIT_ENGINE, ev.EngineOpened, "met"), when=met)
@@ -64,7 +63,6 @@ def abort_before_room(b: TablePatch) -> None:
 
 
 def _terms_only(v: Any, e: ev.AbortAsked, now: float) -> Any:
-    del now
     return replace(v, terms=e.terms)
 
 

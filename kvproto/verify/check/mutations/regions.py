@@ -52,11 +52,9 @@ def count_not_set(b: TablePatch) -> None:
     """The fan-in counts notifications; a repeated one counts twice."""
 
     def arrive(v: Any, e: ev.PartArrived, now: float) -> Any:
-        del e, now
         return replace(v, arrived=v.arrived + 1)
 
     def last_staged(v: Any, e: ev.PartArrived, now: float) -> bool:
-        del e, now
         return bool(v.arrived + 1 == v.writers.bit_count())
 
     b.drop(GRANTS, b.rows(GRANTS, DGrant.FILLING, ev.PartArrived, "there"))
@@ -86,7 +84,6 @@ def stale_subscriber(b: TablePatch) -> None:
     """A peer that calls anew is taken for its former self: what was known of its ring is kept."""
 
     def adopt(v: Any, e: ev.HelloReceived, now: float) -> Any:
-        del now
         return replace(v, session=e.session, epoch=e.epoch)
 
     b.change(PLINKS, b.rows(PLINKS, (PLink.LOST, PLink.REFUSED), ev.HelloReceived, None), let=adopt)

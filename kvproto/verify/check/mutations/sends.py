@@ -19,7 +19,6 @@ BEFORE = (PSend.AWAIT_GRANT, PSend.AWAIT_WRITERS, PSend.AWAIT_TURN, PSend.AWAIT_
 
 def always(v: Any, e: Any, now: float) -> bool:
     """A guard that always passes."""
-    del v, e, now
     return True
 
 
@@ -35,7 +34,6 @@ def closed_gives_up(b: TablePatch) -> None:
     """KV that is taken back gives the ring up for good, although there is no way over pages."""
 
     def never(v: Any, e: Any, now: float) -> bool:
-        del v, e, now
         return False
 
     for state in (*BEFORE, PSend.AWAIT_SLOT):
@@ -47,7 +45,6 @@ def dearer_route(b: TablePatch) -> None:
     """The more expensive one of two routes is chosen (beside the catalogue)."""
 
     def costlier(v: Any, e: ev.SendOpened, now: float) -> bool:
-        del v, now
         return not e.aux and e.staged_cost >= e.pages_cost
 
     b.change(SENDS, b.rows(SENDS, PSend.NEW, ev.SendOpened, "staged"), when=costlier)
@@ -58,7 +55,6 @@ def ring_left_at_any_price(b: TablePatch) -> None:
     """A send that has used up its tries leaves the ring, whatever pages cost (beside the catalogue)."""
 
     def patient(v: Any, e: TimerFired, now: float) -> bool:
-        del now
         return v.tries < e.tries or e.full
 
     for state in BEFORE:
@@ -124,7 +120,6 @@ def break_on_first_not_ready(b: TablePatch) -> None:
     """Sends get a slot in the order in which they were opened; one that waits holds up all behind it."""
 
     def enroll(v: Any, e: Any) -> Effect:
-        del v
         return do.TakeSlot(e.room, e.chunk, e.peer)
 
     def take_slot(rank: PrefillRank, effect: do.TakeSlot) -> None:
@@ -234,7 +229,6 @@ def lease_asked_once(b: TablePatch) -> None:
 
 def _post_whatever_the_lease(b: TablePatch) -> None:
     def last(v: Any, e: ev.BatchReady, now: float) -> bool:
-        del v, now
         return e.last
 
     b.change(WRITES, b.rows(WRITES, PWrite.POSTING, ev.BatchReady, "lease_holds_for_last"), when=last)

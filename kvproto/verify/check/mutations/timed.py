@@ -18,7 +18,6 @@ def prefetch_starves_ready(b: TablePatch) -> None:
     """A region is asked for when the forward is scheduled, and is empty until that ends."""
 
     def with_kv(v: Any, e: ev.StagingGranted, now: float) -> bool:
-        del now
         return bool(e.usable and v.kv)
 
     def patient(v: Any, e: TimerFired, now: float) -> bool:
@@ -80,7 +79,6 @@ def silence_without_end(b: TablePatch) -> None:
     """A silent peer whose connection stands is never given up (beside the catalogue)."""
 
     def stands(v: Any, e: TimerFired, now: float) -> bool:
-        del v, now
         return e.longest > 0
 
     for table, up in ((PLINKS, PLink.UP), (DLINKS, DLink.UP)):
@@ -92,11 +90,9 @@ def beats_unheard(b: TablePatch) -> None:
     """Messages count for nothing, so every healthy link is lost every few seconds (beside the catalogue)."""
 
     def silent(v: Any, e: TimerFired, now: float) -> Any:
-        del e, now
         return replace(v, silent=v.silent + 1)
 
     def heard(v: Any, e: TimerFired, now: float) -> bool:
-        del now
         return bool(v.silent < e.tries)
 
     b.change(DLINKS, b.rows(DLINKS, DLink.UP, TimerFired, "heard"), when=heard, let=silent)

@@ -22,7 +22,6 @@ class WorldExploration(Exploration):
         self._told: dict[tuple[Any, ...], list[Json]] = {}
 
     def phrase(self, state: Any, event: WorldStep) -> str:
-        del state
         return "the state itself" if event.what[0] == "seen" else phrase(tuple(self.parties), event)
 
     def kind(self, event: WorldStep) -> str:
