@@ -74,15 +74,14 @@ class RequestChecker(WorldChecker):
 
     suites = {"all": tuple(SCENARIOS)}  # noqa: RUF012
     planted = {  # noqa: RUF012
-        "silent-refusal": PlantedBug(silent_refusal.__doc__ or "", "prefill", ("told",), silent_refusal),
-        "blocks-of-an-ended-room": PlantedBug(
-            blocks_of_an_ended_room.__doc__ or "", "prefill", ("order",), blocks_of_an_ended_room
-        ),
-        "early-free": PlantedBug(early_free.__doc__ or "", "prefill", ("reuse",), early_free),
-        "forgotten-withdrawal": PlantedBug(
-            forgotten_withdrawal.__doc__ or "", "prefill-two", ("reuse", "landing"), forgotten_withdrawal
-        ),
-        "failed-at-once": PlantedBug(failed_at_once.__doc__ or "", "decode", ("landing",), failed_at_once),
+        name: PlantedBug(apply.__doc__ or "", world, broken, apply)
+        for name, world, broken, apply in (
+            ("silent-refusal", "prefill", ("told",), silent_refusal),
+            ("blocks-of-an-ended-room", "prefill", ("order",), blocks_of_an_ended_room),
+            ("early-free", "prefill", ("reuse",), early_free),
+            ("forgotten-withdrawal", "prefill-two", ("reuse", "landing"), forgotten_withdrawal),
+            ("failed-at-once", "decode", ("landing",), failed_at_once),
+        )
     }
 
 

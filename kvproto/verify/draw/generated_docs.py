@@ -20,8 +20,7 @@ from kvproto.protocol.routes import decode_routes, prefill_routes
 from kvproto.protocol.states import Cause
 from kvproto.protocol.tables import TABLES
 from kvproto.protocol.timing import Timing
-from kvproto.verify.draw.checked_worlds import checked_worlds_md, timed_worlds_md
-from kvproto.verify.draw.deep_worlds import deep_ones_md, deep_worlds_md
+from kvproto.verify.draw.checked_worlds import checked_worlds_md, deep_ones_md, deep_worlds_md, timed_worlds_md
 from kvproto.verify.draw.export import schema, spec, text
 from kvproto.verify.draw.properties import hazards_md, properties_md
 from kvproto.verify.draw.ring_example import ring_md
@@ -30,15 +29,16 @@ from kvproto.verify.draw.tables import messages_md, not_in_tables_md, settings_m
 from kvproto.verify.draw.whole_worlds import whole_world_md
 from kvproto.verify.draw.wire_tables import description_md, fields_md, regions_md, release_times_md
 from kvproto.verify.framework.draw.diagram import sketch
-from kvproto.verify.framework.draw.edge_tables import facts_md, routes_md
 from kvproto.verify.framework.draw.mermaid import mermaid
 from kvproto.verify.framework.draw.scene import Scene
 from kvproto.verify.framework.draw.svg import svg
 from kvproto.verify.framework.draw.tables import (
     effects_md,
     events_md,
+    facts_md,
     functions_md,
     members_md,
+    routes_md,
     rows_md,
     states_md,
     struct_md,

@@ -11,8 +11,7 @@ import re
 from typing import NamedTuple
 
 from kvproto.verify.claims.open_lemmas import OPEN
-from kvproto.verify.draw.checked_worlds import Counts, golden
-from kvproto.verify.draw.deep_worlds import DEEP
+from kvproto.verify.draw.checked_worlds import DEEP, Counts, golden
 from kvproto.verify.framework.draw.tables import table_md
 
 

@@ -63,7 +63,7 @@ Unproved = Callable[[TableMutant, Iterable[TablePair]], str]
 
 
 class WorldSize(msgspec.Struct, frozen=True):
-    """A world searched with the unchanged tables: states, seconds, labels of its firing rows (none: not known).
+    """A world searched with the unchanged tables: states, seconds, labels of its firing rows.
 
     A world in which the row never fires cannot notice, and is not asked.  That is measured once in a run, on all its
     processes, and handed to each judge: it takes a minute of one core.

@@ -1,4 +1,4 @@
-"""Tables as Markdown: rows, states, values, guards and effects of a machine; timers, events, effects.
+"""Tables as Markdown: rows, states, values, guards and effects of a machine; routes and facts.
 
 One line of Markdown is one line of the table as it is written: rows that were declared together stay together.
 """
@@ -8,15 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from types import ModuleType
-from typing import Any, cast, get_args
+from typing import Any, cast, get_args, get_type_hints
 
 import msgspec
 
 from kvproto.fsm.plain_json import hints
+from kvproto.fsm.routing import Fact, Route, Routes
 from kvproto.fsm.table import Row, Table
 from kvproto.fsm.vocabulary import Effect, Event, Internal, Report
 from kvproto.verify.framework.draw.describe import comments, kind_of, members, sentence
 from kvproto.verify.framework.draw.source import constants, expression, helpers, used
+from kvproto.verify.framework.sources import made_by
 
 VERBS = {"row": "", "ignore": "ignored: ", "refuse": "refused: "}
 
@@ -58,10 +60,9 @@ def _parts(table: Table[Any]) -> list[Any]:
     return [each for each in get_args(hint) if each is not type(None)]
 
 
-def rows_md(table: Table[Any], *, silent: bool = True) -> str:
-    """The rows in their order; `silent`: with those that ignore or refuse."""
-    rows = [row for row in table.rows if silent or row.verb == "row"]
-    lines = [_declared(list(same)) for _, same in groupby(rows, key=lambda row: (row.file, row.line))]
+def rows_md(table: Table[Any]) -> str:
+    """The rows in their order."""
+    lines = [_declared(list(same)) for _, same in groupby(table.rows, key=lambda row: (row.file, row.line))]
     return table_md(("state", "event", "when", "to", "change", "then"), lines)
 
 
@@ -148,3 +149,39 @@ def struct_md(cls: type[msgspec.Struct]) -> str:
 def members_md(cls: Any) -> str:
     said = members(cls)
     return table_md(("number", "name", "meaning"), [(str(int(m)), f"`{m.name}`", said[m.name]) for m in cls])
+
+
+def routes_md(routes: Routes) -> str:
+    """The routes in their order: the first one that takes a message decides."""
+    return table_md(("message", "when", "becomes"), [_line(routes, route) for route in routes.routes])
+
+
+def _line(routes: Routes, route: Route) -> tuple[str, str, str]:
+    asked = [f"{fact.__name__} {_either(asks)}" for fact, asks in zip(routes.facts, route.asks, strict=True) if asks]
+    return _messages(routes, route), ", ".join(asked), _end(route)
+
+
+def _either(asks: Iterable[object]) -> str:
+    return " or ".join(f"`{ask.name}`" for ask in asks)  # type: ignore[attr-defined]  # members of an enum
+
+
+def _messages(routes: Routes, route: Route) -> str:
+    if set(route.messages) == set(routes.messages):
+        return "every other"
+    return ", ".join(f"`{message.__struct_config__.tag}`" for message in route.messages)
+
+
+def _end(route: Route) -> str:
+    if route.end == "drop":
+        return f"dropped, counted as *{route.why}*"
+    if route.end == "answer":
+        said = get_type_hints(route.to[0])["return"].__struct_config__.tag
+        return f"answered with `{said}`: {route.why}"
+    events = [f"`{event.__name__}`" for to in route.to for event in made_by(to)]
+    return ", then ".join(events)
+
+
+def facts_md(fact: type[Fact]) -> str:
+    """Return the possible facts about a message in one respect."""
+    said = members(fact)
+    return table_md((fact.__name__, "meaning"), [(f"`{each.name}`", said[each.name]) for each in fact])
