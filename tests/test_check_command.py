@@ -40,7 +40,7 @@ def test_the_exam_for_tools(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_mutation_that_nobody_notices_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    blind = structs.replace(MUTANTS["lost-response"], config="roomy")  # nothing is lost there
+    blind = structs.replace(MUTANTS["lost-response"], world="roomy")  # nothing is lost there
     monkeypatch.setitem(MUTANTS, "lost-response", blind)
     assert main(["--mutants", "lost-response"]) == 1
 

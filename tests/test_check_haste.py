@@ -49,7 +49,7 @@ def test_what_a_hasty_world_does_the_whole_one_can_do() -> None:
 def test_what_is_slow_is_told_and_can_be_walked_again() -> None:
     with TablePatch() as bench:
         MUTANTS["success-before-all-chunks"].apply(bench)
-        tale = check("", hasty(CONFIGS[MUTANTS["success-before-all-chunks"].config], 1)).violations[0]
+        tale = check("", hasty(CONFIGS[MUTANTS["success-before-all-chunks"].world], 1)).violations[0]
         assert tale.property == "S5"
         assert "slow  [everything else goes first]" in tale.story()
         assert replay(tale.jsonl()) == ("S5", "S5")
@@ -67,12 +67,12 @@ TWO_SLOW = ("taken-back-and-read", "late-gone-believed", "any-caller-unbound")
 #: what haste does not show: a message that overtakes another, a timer that ends while a write is under way, and a lease
 #: that ends while a write is made ready
 UNSEEN = ("epoch-unread", "others-writes-count", "lapse-fails-room")
-NOTICED = [name for name in MUTANTS if name not in UNSEEN and not CONFIGS[MUTANTS[name].config].timed]
+NOTICED = [name for name in MUTANTS if name not in UNSEEN and not CONFIGS[MUTANTS[name].world].timed]
 
 
 @pytest.mark.parametrize("name", NOTICED)
 def test_a_slow_thing_is_enough_to_notice_the_hazard(name: str) -> None:
-    config = hasty(CONFIGS[MUTANTS[name].config], 2 if name in TWO_SLOW else 1)
+    config = hasty(CONFIGS[MUTANTS[name].world], 2 if name in TWO_SLOW else 1)
     with TablePatch() as bench:
         MUTANTS[name].apply(bench)
         assert check(name, replace(config, must=())).violations

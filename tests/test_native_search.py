@@ -112,7 +112,7 @@ def told(name: str, engine: Engine) -> tuple[Any, ...]:
     mutation = MUTANTS[name]
     with TablePatch() as bench:
         mutation.apply(bench)
-        result = check("", CONFIGS[mutation.config], engine=engine)
+        result = check("", CONFIGS[mutation.world], engine=engine)
     return [tale.jsonl() for tale in result.violations], result.states, result.transitions, result.depth
 
 

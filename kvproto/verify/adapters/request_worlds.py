@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from kvproto.adapters import request_tables, room_tables
 from kvproto.adapters.request_events import BlocksOrdered, Finished, Preempted, RankReported, RoomEnded
 from kvproto.adapters.request_words import DRank, P, PRank
 from kvproto.verify.adapters.scripted_engine import Serving
-from kvproto.verify.framework.checker import PlantedBug
+from kvproto.verify.framework.checker import PlantedBug, plants
 from kvproto.verify.framework.scenario import Chances, Scenario
 from kvproto.verify.framework.table_patching import TablePatch
 from kvproto.verify.framework.world_tale import WorldChecker
@@ -33,20 +34,25 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
         requests="AB",
     ),
 }  # fmt: skip
+BUGS: dict[str, PlantedBug] = {}
+planted = partial(plants, BUGS)
 
 
+@planted("silent-refusal", "prefill", "told")
 def silent_refusal(bench: TablePatch) -> None:
     """Given up before it has blocks: nobody is told."""
     rows = bench.rows(request_tables.prefill_request, P.ADMITTED, Finished)
     bench.without(request_tables.prefill_request, rows, "refuse")
 
 
+@planted("blocks-of-an-ended-room", "prefill", "order")
 def blocks_of_an_ended_room(bench: TablePatch) -> None:
     """KV of a room that is released is still handed to the endpoint."""
     rows = bench.rows(room_tables.prefill_room, PRank.GONE, BlocksOrdered)
     bench.change(room_tables.prefill_room, rows, verb="row", do=(room_tables.carry_out,), why="")
 
 
+@planted("early-free", "prefill", "reuse")
 def early_free(bench: TablePatch) -> None:
     """The first rank's report frees the blocks."""
     for state in (P.PROMISED, P.ABORTED):
@@ -54,6 +60,7 @@ def early_free(bench: TablePatch) -> None:
         bench.change(request_tables.prefill_request, rows, when=None)
 
 
+@planted("forgotten-withdrawal", "prefill-two", "reuse", "landing")
 def forgotten_withdrawal(bench: TablePatch) -> None:
     """A preempted request's room still reads its blocks."""
     for state in (P.OPEN, P.COMPUTED):
@@ -61,6 +68,7 @@ def forgotten_withdrawal(bench: TablePatch) -> None:
         bench.without(request_tables.prefill_request, rows, "withdraw")
 
 
+@planted("failed-at-once", "decode", "landing")
 def failed_at_once(bench: TablePatch) -> None:
     """A load is reported when it has failed, not when it is released."""
     rows = bench.rows(room_tables.decode_room, DRank.OPEN, RoomEnded, None)
@@ -73,16 +81,7 @@ class RequestChecker(WorldChecker):
     """Worlds of requests, and bugs that adapters are known for."""
 
     suites = {"all": tuple(SCENARIOS)}  # noqa: RUF012
-    planted = {  # noqa: RUF012
-        name: PlantedBug(apply.__doc__ or "", world, broken, apply)
-        for name, world, broken, apply in (
-            ("silent-refusal", "prefill", ("told",), silent_refusal),
-            ("blocks-of-an-ended-room", "prefill", ("order",), blocks_of_an_ended_room),
-            ("early-free", "prefill", ("reuse",), early_free),
-            ("forgotten-withdrawal", "prefill-two", ("reuse", "landing"), forgotten_withdrawal),
-            ("failed-at-once", "decode", ("landing",), failed_at_once),
-        )
-    }
+    planted = BUGS
 
 
 CHECKER = RequestChecker(SCENARIOS)

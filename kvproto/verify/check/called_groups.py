@@ -6,6 +6,7 @@ No message depends on the table, so its digest is in none; traces of these world
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from kvproto.endpoint import group_table as gt
 from kvproto.endpoint.group_table import Group, decode_group
@@ -13,7 +14,7 @@ from kvproto.fsm.codec import Body
 from kvproto.fsm.telling import Telling
 from kvproto.fsm.timing import Timers
 from kvproto.verify.check.calling import Calling
-from kvproto.verify.framework.checker import PlantedBug
+from kvproto.verify.framework.checker import PlantedBug, plants
 from kvproto.verify.framework.digest_text import DigestTexts, digest, table_says
 from kvproto.verify.framework.protocol import Protocol
 from kvproto.verify.framework.scenario import Chances, Scenario
@@ -51,41 +52,50 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
         ranks=2, connects=2, closes=True,
     ),
 }  # fmt: skip
+BUGS: dict[str, PlantedBug] = {}
+planted = partial(plants, BUGS)
 
 
+@planted("stale-preparation", "called-again", "stale")
 def stale_preparation(bench: TablePatch) -> None:
     """The result of an earlier `connect` is taken for that of the last one."""
     bench.drop(decode_group, bench.rows(decode_group, Group.PREPARING, gt.GroupPrepared, "earlier"))
 
 
+@planted("left-and-called", "called", "stale")
 def left_and_called(bench: TablePatch) -> None:
     """A group that the engine has let go of is called when it is prepared."""
     rows = bench.rows(decode_group, Group.LEFT, gt.GroupPrepared)
     bench.change(decode_group, rows, verb="row", target=Group.CALLING, let=gt.call, do=(gt.call_all,), why="")
 
 
+@planted("ready-before-called", "called", "ready")
 def ready_before_called(bench: TablePatch) -> None:
     """The links of an earlier `connect` count until the loop has called its ranks."""
     rows = bench.rows(decode_group, Group.PREPARING, gt.GroupPrepared, "prepared")
     bench.change(decode_group, rows, target=Group.CALLED)
 
 
+@planted("kept-for-ever", "called", "left")
 def kept_for_ever(bench: TablePatch) -> None:
     """A group that was let go stays when its last link is forgotten."""
     bench.drop(decode_group, bench.rows(decode_group, Group.LEFT, gt.LinkEnded, "last"))
 
 
+@planted("forgotten-in-silence", "called", "told")
 def forgotten_in_silence(bench: TablePatch) -> None:
     """Nothing is logged of a link that is forgotten."""
     rows = bench.rows(decode_group, Group.CALLED, gt.LinkEnded, "last")
     bench.without(decode_group, rows, "tell_unlinked")
 
 
+@planted("unbounded", "called-and-bound", "bound")
 def unbounded(bench: TablePatch) -> None:
     """A group that has lost its last link stays, however many there are."""
     bench.without(decode_group, bench.rows(decode_group, Group.CALLED, gt.LinkEnded, "last"), "keep")
 
 
+@planted("called-after-the-close", "called-and-closed", "closed")
 def called_after_the_close(bench: TablePatch) -> None:
     """A group that was closed while it was prepared is called."""
     bench.drop(decode_group, bench.rows(decode_group, Group.PREPARING, gt.CloseCalled))
@@ -95,18 +105,7 @@ class CalledGroups(WorldChecker):
     """Worlds of called groups, and bugs to find in them."""
 
     suites = {"all": tuple(SCENARIOS)}  # noqa: RUF012
-    planted = {  # noqa: RUF012
-        name: PlantedBug(apply.__doc__ or "", world, (broken,), apply)
-        for name, world, broken, apply in (
-            ("stale-preparation", "called-again", "stale", stale_preparation),
-            ("left-and-called", "called", "stale", left_and_called),
-            ("ready-before-called", "called", "ready", ready_before_called),
-            ("kept-for-ever", "called", "left", kept_for_ever),
-            ("forgotten-in-silence", "called", "told", forgotten_in_silence),
-            ("unbounded", "called-and-bound", "bound", unbounded),
-            ("called-after-the-close", "called-and-closed", "closed", called_after_the_close),
-        )
-    }
+    planted = BUGS
 
 
 ENGINE = (

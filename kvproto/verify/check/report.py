@@ -18,11 +18,9 @@ import msgspec
 from kvproto.fsm.bounded_files import FileError, decoded, text_of
 from kvproto.fsm.errors import ArgumentError
 from kvproto.verify.check.configs import CONFIGS, SUITES
-from kvproto.verify.check.mutations import MUTANTS
-from kvproto.verify.check.search import Result, check
+from kvproto.verify.check.search import Result
 from kvproto.verify.framework.checker import Checker
 from kvproto.verify.framework.protocol import named
-from kvproto.verify.framework.table_patching import TablePatch
 
 #: golden counts of the configurations in a file
 CountName = Literal["states", "transitions", "depth", "milliseconds"]
@@ -78,8 +76,8 @@ class Kill(msgspec.Struct):
     text: str = ""
 
 
-def questions(names: Sequence[str], known: Iterable[str] = MUTANTS) -> list[str]:
-    """These mutations, or all that are known.  Raises ArgumentError with all names."""
+def questions(names: Sequence[str], known: Iterable[str]) -> list[str]:
+    """These planted bugs, or all that are known.  Raises ArgumentError with all names."""
     known = list(known)
     unknown = sorted(set(names) - set(known))
     if unknown:
@@ -87,17 +85,8 @@ def questions(names: Sequence[str], known: Iterable[str] = MUTANTS) -> list[str]
     return list(names) or known
 
 
-def try_mutant(name: str) -> Kill:
-    mutation, begun = MUTANTS[name], time.perf_counter()
-    with TablePatch() as bench:
-        mutation.apply(bench)
-        result = check(mutation.config, CONFIGS[mutation.config])
-    about = mutation.config, mutation.expect, mutation.about
-    return _kill(name, result, about, time.perf_counter() - begun)
-
-
 def try_planted(asked: tuple[str, str, int]) -> Kill:
-    """Plant a bug that a checker names, and search its world.
+    """Plant a bug that a checker names, and search its world: what became of it.
 
     `asked`: the checker's place, the bug, and MiB that the search may take.
     """
@@ -105,16 +94,12 @@ def try_planted(asked: tuple[str, str, int]) -> Kill:
     checker, begun = named(place, Checker), time.perf_counter()
     with checker.planting(name) as bug:
         result = checker.search(bug.world, limit=None, memory=memory, report=None)
-    return _kill(name, result, (bug.world, bug.expect, bug.about), time.perf_counter() - begun)
-
-
-def _kill(name: str, result: Result, said: tuple[str, tuple[str, ...], str], seconds: float) -> Kill:
     if result.ended == "interrupted":
         raise KeyboardInterrupt
-    config, expect, about = said
     tale = result.violations[0] if result.violations else None
     broken, steps, text = (tale.property, len(tale.steps), tale.text) if tale else ("", 0, result.ended)
-    return Kill(name, broken in expect, broken, steps, seconds, config, expect, result.states, about, text)
+    return Kill(name, broken in bug.expect, broken, steps, time.perf_counter() - begun, bug.world, bug.expect,
+                result.states, bug.about, text)  # fmt: skip
 
 
 def line(kill: Kill) -> str:

@@ -230,19 +230,14 @@ def _print_result(result: Result, args: Any) -> None:
 # --------------------------------------------------------------------------------------------- mutants, replay
 def _mutants(args: Any) -> int:
     kills: list[report.Kill] = []
-    own = is_own(args.tables)
-    asked = report.questions(args.names) if own else report.questions(args.names, args.tables.checked().planted)
+    asked = report.questions(args.names, args.tables.checked().planted)
     place, memory = args.tables.checker, args.memory // args.jobs
-    if not own and args.table:
+    if args.table and not is_own(args.tables):
         raise ArgumentError("--table is of this project's own hazards; --json says the same of yours")
     if not asked:
         raise ArgumentError(f"{args.tables.name} plants nothing: its checker has no bug in `planted`")
     try:
-        tried = (
-            spread(report.try_mutant, asked, args.jobs) if own
-            else spread(report.try_planted, [(place, name, memory) for name in asked], args.jobs)
-        )  # fmt: skip
-        for kill in tried:
+        for kill in spread(report.try_planted, [(place, name, memory) for name in asked], args.jobs):
             kills.append(kill)
             if not args.json:
                 say(report.line(kill))

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from kvproto.fsm.telling import Telling
     from kvproto.verify.framework.explore.exploration import Exploration
 
-__all__ = ["Checker", "PlantedBug", "ReplayedWay"]
+__all__ = ["Checker", "PlantedBug", "Planter", "ReplayedWay", "plants"]
+Planter = Callable[[TablePatch], None]
 
 
 class PlantedBug(msgspec.Struct, frozen=True):
@@ -33,7 +34,18 @@ class PlantedBug(msgspec.Struct, frozen=True):
     about: str
     world: str
     expect: tuple[str, ...]
-    apply: Callable[[TablePatch], None]
+    apply: Planter
+
+
+def plants(known: dict[str, PlantedBug], name: str, world: str, *expect: str) -> Callable[[Planter], Planter]:
+    """Enter a function that plants a bug; its docstring says what it changes."""
+
+    def enter(apply: Planter) -> Planter:
+        about = " ".join((apply.__doc__ or "").split())  # a row of the kill table is one line
+        known[name] = PlantedBug(about, world, expect, apply)
+        return apply
+
+    return enter
 
 
 class Checker:
