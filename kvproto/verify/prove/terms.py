@@ -212,6 +212,22 @@ def as_truth(value: Term) -> Any:
     return _make(operator.ne, value.term, 0)
 
 
+def _with(what: Callable[[Any, Any], Any]) -> Callable[[Number, Any], Any]:
+    """Return the method of a number that makes this of it and another."""
+    return lambda self, other: Number(_make(what, self.term, number(other)))
+
+
+def _compared(what: Callable[[Any, Any], Any], *, below: bool) -> Callable[[Number, Any], Any]:
+    """Return the method that compares a number so; against infinity every number is below."""
+
+    def compare(self: Number, other: Any) -> Truth:
+        if isinstance(other, float) and other in (float("inf"), float("-inf")):
+            return Truth(z3.BoolVal((other > 0) is below))
+        return Truth(_make(what, self.term, number(other)))
+
+    return compare
+
+
 class Number(Term):
     """A whole number, or a time."""
 
@@ -224,27 +240,16 @@ class Number(Term):
         """Convert what it is compared with."""
         return number(other)
 
-    def __add__(self, other: Any) -> Any:
-        return Number(_make(operator.add, self.term, number(other)))
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Any) -> Any:
-        return Number(_make(operator.sub, self.term, number(other)))
+    __add__ = __radd__ = _with(operator.add)
+    __sub__ = _with(operator.sub)
+    __mul__ = __rmul__ = _with(operator.mul)
+    __truediv__ = _with(operator.truediv)
 
     def __rsub__(self, other: Any) -> Any:
         return Number(number(other) - self.term)
 
-    def __mul__(self, other: Any) -> Any:
-        return Number(_make(operator.mul, self.term, number(other)))
-
-    __rmul__ = __mul__
-
     def __neg__(self) -> Any:
         return Number(-self.term)
-
-    def __truediv__(self, other: Any) -> Any:
-        return Number(_make(operator.truediv, self.term, number(other)))
 
     def __floordiv__(self, other: Any) -> Any:
         if self.term.is_real():
@@ -262,17 +267,8 @@ class Number(Term):
     def __ne__(self, other: object) -> Any:
         return Truth(_make(operator.ne, self.term, self._as(other)))
 
-    def __lt__(self, other: Any) -> Any:
-        return _far(other, True) or Truth(_make(operator.lt, self.term, number(other)))
-
-    def __le__(self, other: Any) -> Any:
-        return _far(other, True) or Truth(_make(operator.le, self.term, number(other)))
-
-    def __gt__(self, other: Any) -> Any:
-        return _far(other, False) or Truth(_make(operator.gt, self.term, number(other)))
-
-    def __ge__(self, other: Any) -> Any:
-        return _far(other, False) or Truth(_make(operator.ge, self.term, number(other)))
+    __lt__, __le__ = _compared(operator.lt, below=True), _compared(operator.le, below=True)
+    __gt__, __ge__ = _compared(operator.gt, below=False), _compared(operator.ge, below=False)
 
     def __rrshift__(self, mask: int) -> Any:
         return Shifted(Bits(bits(mask)), self.term)
@@ -286,13 +282,6 @@ def _is_quotient(over: Any, by: Any) -> Any:
     """As much as is known of a quotient."""
     found = _make(_quotient, over, by)
     return z3.Implies(by > 0, z3.And((over < 0) == (found < 0), z3.Implies(over == 0, found == 0)))
-
-
-def _far(other: Any, below: bool) -> Truth | None:  # noqa: FBT001
-    """Against infinity every number is below."""
-    if isinstance(other, float) and other in (float("inf"), float("-inf")):
-        return Truth(z3.BoolVal((other > 0) is below))
-    return None
 
 
 def number(value: Any) -> Any:
