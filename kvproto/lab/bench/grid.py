@@ -150,11 +150,7 @@ def _row(fleet: BenchProcesses, cell: Cell, options: Namespace, left: float, roo
 
 
 def _memory(options: Namespace) -> float:
-    if options.memory:
-        return float(options.memory)
-    if options.cpu:
-        return 2.0
-    return float(torch.cuda.get_device_properties(0).total_memory / (1 << 30))
+    return 2.0 if options.cpu else float(torch.cuda.get_device_properties(0).total_memory / (1 << 30))
 
 
 def told(row: dict[str, Any]) -> str:
@@ -177,7 +173,6 @@ def arguments(argv: Sequence[str] | None) -> Namespace:
                         help="prompts at once (default 1,2,4,8,16,32,64)")  # fmt: skip
     parser.add_argument("--samples", type=positive, default=24, help="timed transfers of each kind a cell (default 24)")
     parser.add_argument("--seconds", type=positive, default=1800, help="the time that there is (default 1800)")
-    parser.add_argument("--memory", type=positive, metavar="GIB", help="of a device (default: what it says)")
     parser.add_argument("--maps", action="store_true",
                         help="in place of staged: by what costs less, where pages may be mapped")  # fmt: skip
     parser.add_argument("--cpu", action="store_true", help="host memory and torch kernels: for a machine without GPUs")

@@ -24,8 +24,9 @@ from msgspec.structs import replace
 from kvproto.arguments import positive, several
 from kvproto.lab.bench.cache_calls import QWEN, heads
 from kvproto.lab.bench.hybrid_rank import HybridForm, HybridRank
-from kvproto.lab.bench.members import Members, spent
-from kvproto.lab.bench.pipeline import LEAD_S
+from kvproto.lab.bench.members import spent
+from kvproto.lab.bench.pipeline import LEAD_S, BenchProcesses
+from kvproto.lab.bench.pipeline_cases import PipelineShape
 from kvproto.lab.bench.results import Course, command_line, need_gpus
 from kvproto.layout.caches import Cache, CachePart
 from kvproto.layout.cut import Cut
@@ -66,17 +67,8 @@ def form_of(rooms: int, tokens: int, chunk_tokens: int, groups: int, route: Rout
     return replace(form, settings=Settings(ring_bytes=ring, slots=8, window=64, route=route, trace=256))
 
 
-class Hybrid:
+class Hybrid(BenchProcesses):
     """The processes: prefill ranks on the first GPUs, decode instances on the last."""
-
-    def __init__(self, gpus: int) -> None:
-        """`gpus`: how many; 0: none, all on the host."""
-        self.members, half = Members(), gpus // 2
-        for side, count, first in (("P", RANKS, 0), ("D", INSTANCES, half)):
-            for index in range(count):
-                device = f"cuda:{first + index % half}" if gpus else "cpu"
-                self.members.start(side, index, HybridRank, side, index, device)
-        self.members.tell("PD", "idle")
 
     def measure(self, form: HybridForm, repeats: int) -> dict[str, Any]:
         made = self.members.tell("PD", "begin", form)
@@ -144,8 +136,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"--gpus {options.gpus}: half of them are for either side")
     need_gpus(options.gpus, cpu=options.cpu)
     course, rows = Course("hybrid", argv, options), list[dict[str, Any]]()
-    fleet = Hybrid(0 if options.cpu else options.gpus)
-    try:
+    half = options.gpus // 2
+    places = [tuple(first + at % half for at in range(count)) for count, first in ((RANKS, 0), (INSTANCES, half))]
+    shape = PipelineShape(RANKS, INSTANCES, places[0], places[1])
+    with Hybrid(shape, cuda=not options.cpu, kind=HybridRank) as fleet:
         forms = [(rooms, tokens, way) for tokens in options.tokens for rooms in options.rooms for way in options.routes]
         for rooms, tokens, way in course.cases(forms):
             form = form_of(rooms, tokens, options.chunk_tokens, options.groups, way, tiny=options.cpu)
@@ -153,6 +147,4 @@ def main(argv: Sequence[str] | None = None) -> int:
             row, about = rows[-1], f"{rooms} rooms of {tokens} tokens, {way}"
             right = "right" if row["right"] else "WRONG"
             course.keep(rows, f"{about}: {row['ms']:.2f} ms, {row['share']:.3f} of bulk, {right}")
-    finally:
-        fleet.members.close()
     return course.judged(rows)

@@ -66,10 +66,11 @@ OTHERS = (
 NVFP4 = tuple(KernelShape(prefill, decode, k_dim=72, v_dim=72, dtype="uint8") for prefill, decode in ((4, 1), (1, 4)))
 
 
-def shapes(quick: bool) -> list[KernelShape]:
-    pages = (16,) if quick else (1, 16, 64)
-    wanted = [KernelShape(prefill, decode, heads, page) for prefill, decode, heads in PAIRS for page in pages]
-    return wanted if quick else [*wanted, *OTHERS, *NVFP4]
+#: the table's rows
+KERNEL_SHAPES = (
+    *(KernelShape(prefill, decode, heads, page) for prefill, decode, heads in PAIRS for page in (1, 16, 64)),
+    *OTHERS, *NVFP4,
+)  # fmt: skip
 
 
 @dataclass(slots=True)

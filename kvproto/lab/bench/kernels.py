@@ -28,6 +28,7 @@ from kvproto.io.kernels.digest import new_table
 from kvproto.lab.bench import peer
 from kvproto.lab.bench.cache_calls import SHAPES, measure_caches
 from kvproto.lab.bench.kernel_work import (
+    KERNEL_SHAPES,
     OTHERS,
     KernelShape,
     check,
@@ -35,7 +36,6 @@ from kvproto.lab.bench.kernel_work import (
     device_times,
     host_times,
     make_work,
-    shapes,
 )  # fmt: skip
 from kvproto.lab.bench.pools import random_bytes
 from kvproto.lab.bench.results import Course, command_line, need_gpus
@@ -109,47 +109,46 @@ def measure_host(kernels: Kernels, calls: int) -> list[dict[str, Any]]:
     return found
 
 
-def plan_rows(side: Side, mib: int, quick: bool) -> list[tuple[KernelShape, bool, int]]:
+def plan_rows(side: Side, mib: int) -> list[tuple[KernelShape, bool, int]]:
     """Return a direction's rows: each shape with one share and with all, then smaller sizes."""
     wanted = []
-    for shape in shapes(quick):
+    for shape in KERNEL_SHAPES:
         plan = shape.plan()
         several = len(plan.duties(0) if side == "gather" else plan.writers(0)) > 1
         wanted += [(shape, every, mib) for every in ((False, True) if several else (False,))]
-    return wanted + [(KernelShape(4, 2), side == "scatter", size) for size in (16, 64, 256) if size < mib and not quick]
+    return wanted + [(KernelShape(4, 2), side == "scatter", size) for size in (16, 64, 256) if size < mib]
 
 
 def run(options: argparse.Namespace, course: Course) -> dict[str, Any]:
     from kvproto.io.kernels.triton import TritonKernels
 
-    kernels, repeats, mib = TritonKernels(), 8 if options.quick else options.repeats, options.mib
+    kernels, repeats, mib = TritonKernels(), options.repeats, options.mib
     sides: tuple[Side, ...] = ("gather", "scatter")
     found: dict[str, Any] = {"kernels": [], "caches": [], "digests": []}
     found["strips"] = [measure_strip(strip, row, mib << 20, repeats) for strip, row in STRIPS]
     torch.cuda.empty_cache()
-    found["host"] = measure_host(kernels, 200 if options.quick else 2000)
+    found["host"] = measure_host(kernels, 2000)
     course.keep(found, "strips of rows, and the host's time")
-    rows = [(side, *row) for side in sides for row in plan_rows(side, mib, options.quick)]
+    rows = [(side, *row) for side in sides for row in plan_rows(side, mib)]
     for side, shape, every, size in course.cases(rows, 4):
         row = measure(shape, side, every, size << 20, kernels, repeats)
         found["kernels"].append(row | {"usual": size == mib and row["parts"] == calls_of(shape, side)})
         course.keep(found, told(found["kernels"][-1]))
         torch.cuda.empty_cache()
-    for model in course.cases(SHAPES[:1] if options.quick else SHAPES, 3):
+    for model in course.cases(SHAPES, 3):
         for row in measure_caches(model, kernels, repeats):
             found["caches"].append(row)
             form = f"{row['model']} {row['pair']}, {row['bytes'] >> 20} MiB"
             course.keep(found, f"{row['what']} {form}: {row['ratio']:.3f} of the copy")
         torch.cuda.empty_cache()
-    shapes = DIGESTED[:3] if options.quick else DIGESTED
-    for side, shape in course.cases(list(product(sides, shapes)), 2):
+    for side, shape in course.cases(list(product(sides, DIGESTED)), 2):
         found["digests"].append(measure_digests(shape, side, mib << 20, kernels, repeats))
         course.keep(found, f"{side} {shape.name}: digests {found['digests'][-1]['cost']:+.1%}")
         torch.cuda.empty_cache()
     other = peer.find(options.peer)
     if isinstance(other, str):
         return found | {"peer": {"missing": other}}
-    return found | {"peer": peer.figures(other, mib, kernels, repeats, quick=options.quick)}
+    return found | {"peer": peer.figures(other, mib, kernels, repeats)}
 
 
 def calls_of(shape: KernelShape, side: Side) -> int:
@@ -167,7 +166,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = command_line("kernels", __doc__)
     parser.add_argument("--mib", type=positive, default=512, help="staged MiB of a call (default 512)")
     parser.add_argument("--repeats", type=positive, default=30, help="timed calls of copy and of kernel, each")
-    parser.add_argument("--quick", action="store_true", help="page 16 only, fewer calls")
     parser.add_argument("--peer", metavar="PATH", help="SGLang's wheel, or the directory that it is in")
     options = parser.parse_args(argv)
     need_gpus(1)

@@ -185,13 +185,13 @@ def calls(peer: SglangKernels, shape: KernelShape, side: Side, kernels: Kernels,
     return found
 
 
-def figures(peer: SglangKernels, mib: int, kernels: Kernels, repeats: int, *, quick: bool) -> dict[str, Any]:
+def figures(peer: SglangKernels, mib: int, kernels: Kernels, repeats: int) -> dict[str, Any]:
     """All rows, and what the machine had installed them from."""
     sides: tuple[Side, ...] = ("gather", "scatter")
     rows = []
     for side in sides:
         for prefill, decode in PAIRS:
-            for page in (16,) if quick else (1, 16, 64):
+            for page in (1, 16, 64):
                 rows.append(compare(peer, KernelShape(prefill, decode, page=page), side, mib << 20, kernels, repeats))
                 torch.cuda.empty_cache()
     shapes = [KernelShape(prefill, decode, layers=32) for prefill, decode in ((4, 2), (1, 4), (8, 1))]
