@@ -7,22 +7,21 @@ command (`ending`).
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import get_args
 
 from kvproto.arguments import output_folder, pages, positive, real, whole
-from kvproto.cli.ending import FOUND, ended
+from kvproto.cli.ending import FOUND, WELL, ended
 from kvproto.command_line import CommandLine
 from kvproto.errors import ArgumentError
 from kvproto.io.control.keys import make_pair
-from kvproto.lab.cli.demo_matrix import run_each, tell
 from kvproto.lab.cli.demo_run import DEFAULTS, DTYPES, make_run, refuse
-from kvproto.lab.demo.conduct import conduct
+from kvproto.lab.demo.conduct import DemoResult, conduct
 from kvproto.lab.demo.family import FAMILIES
 from kvproto.lab.demo.matrix import CASES, pairs
 from kvproto.lab.demo.report import ProgressBars, as_json, matrix_row, show
@@ -146,13 +145,30 @@ def one(run: Run, *, as_text: bool) -> int:
     """One run, shown while it goes on and told at the end."""
     with ProgressBars(run, shown=as_text) as bars:
         result = conduct(run, bars)
-    return tell(result, show, as_json, as_text=as_text)
+    if as_text:
+        show(result)
+    else:
+        print(json.dumps(as_json(result)))
+    return WELL if result.ok else FOUND
 
 
 def matrix(runs: Mapping[str, Run], *, as_text: bool) -> int:
-    """Every case of a matrix; as JSON, one line a case."""
-    return run_each({name: partial(conduct, run) for name, run in runs.items()}, matrix_row, as_json, "cases",
-                    as_text=as_text)  # fmt: skip
+    """Every case of a matrix, a line each; one that fails ends no other, and its sentence is the result."""
+    bad = 0
+    for name, run in runs.items():
+        try:
+            result: DemoResult | str = conduct(run)
+        except (RankError, TimeoutError) as error:
+            result = str(error)
+        bad += isinstance(result, str) or not result.ok
+        if as_text:
+            print(matrix_row(name, result), flush=True)
+        else:
+            told = {"ok": False, "wrong": [result]} if isinstance(result, str) else as_json(result)
+            print(json.dumps({"case": name, **told}), flush=True)
+    if as_text:
+        print(f"{len(runs) - bad} of {len(runs)} cases right")
+    return FOUND if bad else WELL
 
 
 def _guarded(action: Callable[[], int]) -> int:
