@@ -76,7 +76,6 @@ class PolledRank(Scenario):
     # --------------------------------------------------------------------------------------- what may happen
     def calls(self, number: int, around: Around) -> Iterable[ApplicationCall]:
         """Yield the possible next calls of SGLang, of the other side and of the endpoint."""
-        del number
         if not around.made:
             yield ApplicationCall("make it", replace(around, made=True), t.Made())
             return
@@ -126,7 +125,6 @@ class PolledRank(Scenario):
     # ----------------------------------------------------------------------------------- what comes of it
     def act(self, number: int, around: Around, effect: Effect) -> tuple[Around, Event | None]:
         """The endpoint does what it is asked for."""
-        del number
         match effect:
             case t.OpenRoom(pages=pages):
                 if not self.opens:

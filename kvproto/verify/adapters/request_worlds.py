@@ -77,11 +77,4 @@ def failed_at_once(bench: TablePatch) -> None:
     )
 
 
-class RequestChecker(WorldChecker):
-    """Worlds of requests, and bugs that adapters are known for."""
-
-    suites = {"all": tuple(SCENARIOS)}  # noqa: RUF012
-    planted = BUGS
-
-
-CHECKER = RequestChecker(SCENARIOS)
+CHECKER = WorldChecker(SCENARIOS, BUGS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from kvproto.adapters.sglang import tables as t
@@ -11,8 +12,8 @@ from kvproto.fsm.table import Table
 from kvproto.fsm.telling import Key, Telling
 from kvproto.fsm.vocabulary import Event
 from kvproto.verify.adapters.polled_rank import NOBODY, PolledRank
-from kvproto.verify.framework.checker import PlantedBug
-from kvproto.verify.framework.digest_text import DigestTexts, digest, table_says
+from kvproto.verify.framework.checker import PlantedBug, plants
+from kvproto.verify.framework.digest_text import digest_of
 from kvproto.verify.framework.protocol import Protocol
 from kvproto.verify.framework.scenario import Chances, Scenario
 from kvproto.verify.framework.sources import Sources
@@ -32,72 +33,57 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
         opens=False,
     ),
 }  # fmt: skip
+BUGS: dict[str, PlantedBug] = {}
+planted, said = partial(plants, BUGS), partial(digest_of, t.TABLES, ())
 
 
+@planted("early-success", "sender", "reuse")
 def early_success(bench: TablePatch) -> None:
     """A sender succeeds when decode has everything, and its pages may still be read."""
     bench.change(t.sender, bench.rows(t.sender, t.S.SENT, t.Ended, "well"), target=t.S.DONE)
 
 
+@planted("early-failure", "sender", "reuse")
 def early_failure(bench: TablePatch) -> None:
     """A sender fails with its room, not with the room's release."""
     for state in (t.S.OPEN, t.S.SENT):
         bench.change(t.sender, bench.rows(t.sender, state, t.Ended, None), target=t.S.FAILED)
 
 
+@planted("landing", "receiver", "reuse")
 def landing(bench: TablePatch) -> None:
     """A receiver succeeds when all is there, and something may still land."""
     bench.change(t.receiver, bench.rows(t.receiver, t.R.OPEN, t.Ended, "well"), target=t.R.DONE)
 
 
+@planted("silent-refusal", "sender", "told")
 def silent_refusal(bench: TablePatch) -> None:
     """A sender that is given up before it was started tells nobody."""
     for state in t.EARLY:
         bench.without(t.sender, bench.rows(t.sender, state, t.GivenUp), "refuse_it")
 
 
+@planted("silent-decline", "receiver", "told")
 def silent_decline(bench: TablePatch) -> None:
     """A receiver that is given up before it has pages tells nobody."""
     bench.without(t.receiver, bench.rows(t.receiver, t.R.REACHED, t.GivenUp), "decline")
 
 
+@planted("pages-of-an-ended-room", "sender", "order")
 def pages_of_an_ended_room(bench: TablePatch) -> None:
     """KV that is computed after the room's end is still handed to the endpoint."""
     rows = bench.rows(t.sender, t.S.STOPPED, t.Given)
     bench.change(t.sender, rows, verb="row", do=(t.hand_over,), why="")
 
 
-def bug(world: str, expect: str, apply: Callable[[TablePatch], None]) -> PlantedBug:
-    return PlantedBug(apply.__doc__ or "", world, (expect,), apply)
-
-
-class PolledChecker(WorldChecker):
-    """Worlds of one request on one rank."""
-
-    suites = {"all": tuple(SCENARIOS)}  # noqa: RUF012
-    planted = {  # noqa: RUF012
-        "early-success": bug("sender", "reuse", early_success), "early-failure": bug("sender", "reuse", early_failure),
-        "landing": bug("receiver", "reuse", landing), "silent-refusal": bug("sender", "told", silent_refusal),
-        "silent-decline": bug("receiver", "told", silent_decline),
-        "pages-of-an-ended-room": bug("sender", "order", pages_of_an_ended_room),
-    }  # fmt: skip
-
-
-def said() -> str:
-    """The text of both tables, as a digest."""
-    texts = DigestTexts()
-    return digest({table.name: texts.part(table.name, table_says(table)) for table in t.TABLES})
-
-
 class PolledTelling(Telling):
     """SGLang's events name no request: each is an object of its own, and a story has one."""
 
     def key_of(self, table: Table[Any], event: Event) -> Key:
-        del table, event
         return (0,)
 
 
-CHECKER = PolledChecker(SCENARIOS)
+CHECKER = WorldChecker(SCENARIOS, BUGS)
 TELLING = PolledTelling(t.TABLES, t.Timing, said, (t,), Body)
 SOURCES = Sources(
     t.TABLES, (NOBODY,),

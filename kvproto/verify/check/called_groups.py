@@ -15,7 +15,7 @@ from kvproto.fsm.telling import Telling
 from kvproto.fsm.timing import Timers
 from kvproto.verify.check.calling import Calling
 from kvproto.verify.framework.checker import PlantedBug, plants
-from kvproto.verify.framework.digest_text import DigestTexts, digest, table_says
+from kvproto.verify.framework.digest_text import digest_of
 from kvproto.verify.framework.protocol import Protocol
 from kvproto.verify.framework.scenario import Chances, Scenario
 from kvproto.verify.framework.sources import Sources
@@ -23,14 +23,8 @@ from kvproto.verify.framework.table_patching import TablePatch
 from kvproto.verify.framework.world_tale import WorldChecker
 
 TABLES = (decode_group,)
-
-
-def said() -> str:
-    """Return the digest of the table, for traces of worlds; it is in no message."""
-    texts = DigestTexts()
-    return digest({table.name: texts.part(table.name, table_says(table)) for table in TABLES})
-
-
+#: for traces of worlds; it is in no message
+said = partial(digest_of, TABLES, ())
 SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "called": lambda: Calling(
         Chances(must=("0 ready", "0 LEFT", "0 UNLINKED"), about="a group of two ranks, called twice"),
@@ -101,13 +95,6 @@ def called_after_the_close(bench: TablePatch) -> None:
     bench.drop(decode_group, bench.rows(decode_group, Group.PREPARING, gt.CloseCalled))
 
 
-class CalledGroups(WorldChecker):
-    """Worlds of called groups, and bugs to find in them."""
-
-    suites = {"all": tuple(SCENARIOS)}  # noqa: RUF012
-    planted = BUGS
-
-
 ENGINE = (
     gt.ConnectCalled, gt.DisconnectCalled, gt.CloseCalled, gt.GroupPrepared, gt.RanksCalled, gt.NameFound, gt.LinkEnded,
 )  # fmt: skip
@@ -117,4 +104,4 @@ GROUPS = Protocol(
     telling="kvproto.verify.check.called_groups:TELLING", checker="kvproto.verify.check.called_groups:CHECKER",
 )  # fmt: skip
 TELLING = Telling(TABLES, Timers, said, (gt,), Body)
-CHECKER = CalledGroups(SCENARIOS)
+CHECKER = WorldChecker(SCENARIOS, BUGS)

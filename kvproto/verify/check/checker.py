@@ -34,9 +34,9 @@ def _ranks(config: Config) -> str:
 class RankChecker(Checker):
     """Worlds of ranks."""
 
-    suites: ClassVar = SUITES
+    suites = SUITES
     engines: ClassVar = ("native", "python")
-    planted: ClassVar = MUTANTS
+    planted = MUTANTS
 
     def worlds(self) -> Mapping[str, str]:
         """How many ranks, of which groups, and what is special."""

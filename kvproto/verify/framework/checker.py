@@ -53,8 +53,8 @@ class Checker:
 
     #: what is searched if nothing is named
     first = "smoke"
-    suites: ClassVar[Mapping[str, Sequence[str]]] = {}
-    planted: ClassVar[Mapping[str, PlantedBug]] = {}
+    suites: Mapping[str, Sequence[str]] = {}  # as annotated, nobody changes it
+    planted: Mapping[str, PlantedBug] = {}
     #: engines that `search` can be asked for, by `engine`; they have the same results
     engines: ClassVar[Sequence[str]] = ()
 

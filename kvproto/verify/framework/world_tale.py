@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from kvproto.fsm.errors import ArgumentError
 from kvproto.verify.framework import search, story
-from kvproto.verify.framework.checker import Checker
+from kvproto.verify.framework.checker import Checker, PlantedBug
 from kvproto.verify.framework.scenario import Scenario
 from kvproto.verify.framework.search import Progress, Result, Space
 from kvproto.verify.framework.story import Counterexample, PlainStep, RecordedHead, ReplayedWay
@@ -102,11 +102,15 @@ class _StorySearch(search.Search):
 
 
 class WorldChecker(Checker):
-    """Searches scenarios, by name."""
+    """Searches scenarios, by name; a subclass, or `planted`, has the bugs to find in them."""
 
-    def __init__(self, scenarios: Mapping[str, Callable[[], Scenario]]) -> None:
+    def __init__(
+        self, scenarios: Mapping[str, Callable[[], Scenario]], planted: Mapping[str, PlantedBug] | None = None
+    ) -> None:  # fmt: skip
         self.scenarios = scenarios
         self.first = next(iter(scenarios))
+        if planted is not None:
+            self.planted, self.suites = planted, {"all": tuple(scenarios)}
 
     def worlds(self) -> Mapping[str, str]:
         made = {name: make() for name, make in self.scenarios.items()}
