@@ -62,7 +62,7 @@ def need_gpus(count: int, *, cpu: bool = False) -> None:
 
 def measuring(given: Sequence[str]) -> list[str]:
     """The arguments without those that only say where the figures go."""
-    where = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    where = CommandLine(add_help=False, allow_abbrev=False)
     where.add_argument("--json", nargs="?")
     return where.parse_known_args(given)[1]
 
