@@ -71,6 +71,8 @@ GOALS = (
       for size in (64, 256, 1024)),
     Goal("staging in pinned memory, between processes of one host, GB/s", "pipeline", "GB/s",
          {"staging": "pinned", "rooms": _least(2)}, ("pair",), least=20, floor="bulk GB/s"),
+    Goal("pages by the pages route: share of NIXL's own lists and indices by hand", "pipeline", "of indexed",
+         {"route": "pages"}, least=0.95),
     Goal("what the default route takes more than the better of ring and pages", "route", "loss", most=0.05),
     Goal("each cell of the grid of 256 MiB and more: share of the bulk write", "grid", "share", {"size": _least(256)},
          least=0.9),

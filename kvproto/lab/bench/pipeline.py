@@ -76,6 +76,7 @@ class BenchProcesses:
         times: list[float] = []
         bulks: list[float] = []
         bares: list[float] = []
+        indexed: list[float] = []
         logs: list[dict[str, Any]] = []
         warm, turn = (1 if case.what == "slice" or case.route == "pages" else 3), 0
         right = self.checked(names, turn, tokens)
@@ -87,6 +88,8 @@ class BenchProcesses:
                 bulks.append(self.bulk_write(bulk_tokens))
             if bare:
                 bares.append(self._bare(tokens, there))
+            if case.by_index:
+                indexed.append(self._by_index(names[0]))
             seconds, log = self.transfer(names, turn, tokens)
             if turn >= warm:
                 times.append(seconds)
@@ -99,6 +102,7 @@ class BenchProcesses:
         stats = self.members.tell("PD", "stats")
         odd = {f"{side}{index}": s for (side, index), s in stats.items() if s["reports"]}
         nbytes = case.rooms * tokens * self.shape.token_bytes
+        by_index = statistics.median(indexed[-len(times) :]) if indexed else 0.0
         return {
             **asdict(case), "seconds": round(case.seconds), "pair": self.shape.name, "links": len(form.plan.shares),
             "bytes": nbytes, "right": right, "odd": odd,
@@ -109,6 +113,7 @@ class BenchProcesses:
             "went": went(stats["P", 0]),
             **({"bulk_ms": 1e3 * bulk, "bulk_gbs": 1e-9 * nbytes / case.rooms / bulk,
                 "ratio": case.rooms * bulk / statistics.median(times)} if bulk else {}),
+            **({"indexed_ms": 1e3 * by_index, "of_indexed": by_index / statistics.median(times)} if indexed else {}),
             **({"bare_ms": 1e3 * statistics.median(bares[-len(times) :])} if bares else {}),
             **({"floor_ratio": bulk / statistics.median(bares[-len(times) :])} if bares and bulk else {}),
         }  # fmt: skip
@@ -167,6 +172,10 @@ class BenchProcesses:
     def _bare(self, tokens: int, there: dict[int, list[int]] | None = None) -> float:
         return spent(self.members.tell("PD", "bare", 1, tokens, time.perf_counter() + LEAD_S, there), "D")
 
+    def _by_index(self, name: int) -> float:
+        there = {index: pages for (_, index), pages in self.members.tell("D", "pages_of", name).items()}
+        return spent(self.members.tell("P", "by_index", name, time.perf_counter() + LEAD_S, there), "P")
+
     def bulk_write(self, tokens: int) -> float:
         """Return the seconds of a bulk write by hand of so many tokens."""
         return spent(self.members.tell("P", "bulk", tokens, time.perf_counter() + LEAD_S), "P")
@@ -221,6 +230,8 @@ def _spans(marks: Iterable[Moment], begin: float, end: float) -> list[tuple[str,
 
 
 def case(row: dict[str, Any]) -> str:
+    if row.get("by_index"):
+        return f"{'packed' if row['packed'] else 'layered'} pages of {row['page']}, chunks of {row['chunk']} MiB"
     if row["what"] == "slice":
         return "slices, " + (f"at most {row['max_descs']} a write" if row["max_descs"] else "as endpoints do it")
     pinned = ", pinned" if row.get("staging") == "pinned" else ""
@@ -233,6 +244,7 @@ def told(row: dict[str, Any]) -> str:
     return (
         f"{row['pair']}, {case(row)}, {row['size']} MiB: {row['gbs']:.1f} GB/s, best {row['best_gbs']:.1f}"
         + (f", {row['went']} {row['ms']:.3f} ms, by hand {row['bare_ms']:.3f}" if "bare_ms" in row else "")
+        + (f", {row['ms']:.3f} ms, by index {row['indexed_ms']:.3f}" if "indexed_ms" in row else "")
         + (f"\n   us: {phases}" if phases else "") + (f"\n   {row['odd']}" if row["odd"] else "")
     )  # fmt: skip
 
@@ -246,9 +258,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                         "default 1-1)")  # fmt: skip
     parser.add_argument(
         "--what",
-        choices=("figures", "goals", "pieces", "slice", "pinned"),
+        choices=("figures", "goals", "pieces", "slice", "pinned", "pages"),
         default="figures",
-        help="the table; a few of its rows; rate over chunk size; the other route; host staging",
+        help="the table; a few of its rows; rate over chunk size; the other route; host staging; whole "
+             "pages beside NIXL's lists by hand",
     )
     parser.add_argument("--repeats", type=positive, default=15, help="timed transfers a row (default 15)")
     parser.add_argument("--maps", action="store_true", help="as costs less, where kernels may store into mapped pages")

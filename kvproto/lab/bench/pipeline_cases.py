@@ -73,6 +73,8 @@ class Case:
     #: all layers of a page lie in one block, on both sides, and tokens a page (0: the shape's)
     packed: bool = False
     page: int = 0
+    #: beside each transfer the same pages by NIXL's lists and indices, by hand (`kvproto.lab.bench.bare`)
+    by_index: bool = False
     #: pages follow one another, as in a cache that nothing has been freed of
     fresh: bool = False
     #: seconds after which no further sample is begun, where there are three
@@ -119,13 +121,24 @@ def cases(name: str, what: str, repeats: int) -> list[Case]:
     """
     if name == "tiny" and what == "pieces":
         return [Case("one", 4, chunk, repeats=2) for chunk in (1, 2, 4)]
-    if name.startswith("tiny"):
+    if name == "tiny1":
+        one = Case("one", 1, 1, route="pages", by_index=True, beside=True, page=16, repeats=2)
+        return [one, replace(one, packed=True)]
+    if name == "tiny":
         one = Case("one", 1, 1, repeats=2, beside=True)
         return [one, Case("many", 1, 1, rooms=3, repeats=2), Case("slice", 1, 1, repeats=1)]
     if what == "slice":
         rows = [Case("slice", size, min(size, 64), repeats=3) for size in (4, 16, 64, 256)]
         rows += [Case("slice", 64, 64, max_descs=most, repeats=3) for most in (256, 4096)]
         return rows + [Case("one", size, size, repeats=repeats) for size in (4, 16, 64, 256)]
+    if what == "pages":
+        alike = (16, True), (64, True), (128, True), (128, False)
+        rooms = (64, 64), (1024, 256), (1024, 1024)
+        row = Case("one", 64, 64, route="pages", by_index=True, beside=True, repeats=repeats)
+        return [
+            replace(row, size=size, chunk=chunk, page=page, packed=packed)
+            for page, packed in alike for size, chunk in rooms
+        ]  # fmt: skip
     if what == "pieces":
         pairs = [(size, size >> cut) for size in (64, 256, 1024) for cut in range(7) if size >> cut >= 4]
         return [Case("one", size, chunk, repeats=repeats) for size, chunk in pairs]

@@ -28,6 +28,7 @@ from kvproto.io.transports.base import Completed
 from kvproto.io.transports.nixl import NixlTransport
 from kvproto.io.transports.regions import bulk
 from kvproto.lab.bench.bare import DECODE, await_tags, begin_at, receive, send, store
+from kvproto.lab.bench.indexed_pages import IndexedPages
 from kvproto.lab.bench.pools import MARKER, empty_pool, mark, seeded_bytes
 from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Plan
@@ -73,6 +74,7 @@ class PipelineRank:
         self.tables: dict[int, torch.Tensor] = {}
         self.log: list[Moment] = []
         self.source: Any = None
+        self._lists: IndexedPages | None = None
         #: by name: endpoints that are set aside, each with its form, its log, and the source of its bulk writes
         self._aside: dict[str, tuple[Any, EndpointForm, list[Moment], Any]] = {}
         self._of: tuple[Layout, bool] | None = None
@@ -123,11 +125,12 @@ class PipelineRank:
     def set_aside(self, name: str) -> None:
         """Put the endpoint aside under this name: another may be made beside it, over the same pool."""
         self._aside[name] = self.endpoint, self.form, self.log, self.source
-        self.endpoint = self.source = None
+        self.endpoint = self.source = self._lists = None
 
     def take_up(self, name: str) -> None:
         """Go on with the endpoint of this name."""
         self.endpoint, self.form, self.log, self.source = self._aside.pop(name)
+        self._lists = None
 
     def end(self) -> None:
         self.drop()
@@ -142,7 +145,7 @@ class PipelineRank:
     def _end_one(self) -> None:
         if self.endpoint is not None:
             self.endpoint.close()
-            self.endpoint = self.source = None
+            self.endpoint = self.source = self._lists = None
             self._let_go()
 
     def _let_go(self) -> None:
@@ -269,6 +272,12 @@ class PipelineRank:
         if self.side == "P":
             return send(self.endpoint, self.form.plan, table, tokens, at)
         return receive(self.endpoint, self.form.plan, table, tokens)
+
+    def by_index(self, room: int, at: float, there: dict[int, list[int]]) -> tuple[float, float]:
+        """The room's pages by NIXL's own lists and indices, from the moment `at`: (begin, end)."""
+        if self._lists is None or self._lists.endpoint is not self.endpoint:
+            self._lists = IndexedPages(self.endpoint, self.form.packed)
+        return self._lists.write(self.pages_of(room), there, at)
 
     def bulk(self, tokens: int, at: float) -> tuple[float, float]:
         """One write of all the bytes that this rank owes each reader, with nothing before and after it."""

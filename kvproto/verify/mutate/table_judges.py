@@ -24,12 +24,12 @@ from typing import Any
 
 import msgspec
 
+from kvproto.endpoint.group_table import decode_group
 from kvproto.fsm.routing import Routes
 from kvproto.fsm.table import Row, Table
 from kvproto.fsm.timing import NamedTimers
 from kvproto.fsm.vocabulary import TimerFired
 from kvproto.protocol.timing import Timing
-from kvproto.verify.check.called_groups import CHECKER, GROUPS, SCENARIOS
 from kvproto.verify.check.configs import CONFIGS, SUITES
 from kvproto.verify.check.parallel_search import spread
 from kvproto.verify.check.search import check, label
@@ -49,8 +49,8 @@ from kvproto.verify.prove.steps import Pair
 
 #: operators that only time can tell
 OF_TIME = ("again", "timer", "period")
-#: tables of called groups, and MiB that a search of their worlds may take
-OF_GROUPS, MEMORY = {table.name for table in GROUPS.tables}, 4096
+#: MiB that a search of a protocol's worlds may take
+MEMORY = 4096
 #: a world that has become so many times as large has no end: something is said, or counted, for ever
 MORE = 10
 #: the larger worlds that are asked about what only time can tell
@@ -114,11 +114,11 @@ def judge(mutant: TableMutant, effort: Effort, hint: str = "") -> Verdict[TableM
     """Plant the mutant, and ask all judges but the tests; `hint`: a world that noticed it once, asked
     first.
     """
-    begun, of_groups = time.perf_counter(), mutant.table in OF_GROUPS
+    begun, of_groups = time.perf_counter(), mutant.table == decode_group.name
     steps = TableSteps(mutant, CLAIMS, Timing(), compares=effort.compares)
     with TablePatch() as bench:
         mutant.plant(bench)
-        who, by = steps.looked_at(GROUPS.sources if of_groups else SOURCES, _unproved)
+        who, by = steps.looked_at(_groups().GROUPS.sources if of_groups else SOURCES, _unproved)
         if not who and hint in CONFIGS:
             who, by = _played([hint], effort)
         if not who and effort.worlds_s and of_groups:
@@ -201,10 +201,17 @@ def _played(worlds: Sequence[str], effort: Effort) -> tuple[str, str]:
     return "", ""
 
 
+def _groups() -> Any:
+    """Return the worlds of called groups, which load torch: other protocols do without."""
+    from kvproto.verify.check import called_groups
+
+    return called_groups
+
+
 def _called() -> tuple[str, str]:
     """The first world of called groups in which a property fails."""
-    for world in SCENARIOS:
-        if found := broken(CHECKER.search(world, limit=None, memory=MEMORY, report=None)):
+    for world in _groups().SCENARIOS:
+        if found := broken(_groups().CHECKER.search(world, limit=None, memory=MEMORY, report=None)):
             return "world", f"{world}: {found}"
     return "", ""
 
