@@ -2,9 +2,10 @@
 
 SGLang makes a sender or a receiver, starts it or gives it pages when it has been told that it may, gives it up at any
 moment, and asks for its answer all the time.  The other side comes, gives up, or never comes.  The endpoint refuses to
-open the room, or the room ends at any moment, well only when all pages were given, and is released some time after.  A
-prompt has two pages.  When this rank says "success" or "failed", other ranks may not have said so yet: SGLang may go on
-with the request here for a while.
+open the room, or the room ends at any moment, well only when all pages were given, and is released some time after.  If
+decode has all of them already, it may end well before this rank has handed anything over: another pipeline stage sends
+the metadata.  A prompt has two pages.  When this rank says "success" or "failed", other ranks may not have said so yet:
+SGLang may go on with the request here for a while.
 
     reuse     SGLang is told that it may have the pages back only when the transfer does not touch them
     success   a success is told of a room that succeeded, with all of its pages
@@ -61,9 +62,11 @@ class PolledRank(Scenario):
 
     first = Around()
 
-    def __init__(self, side: Literal["sender", "receiver"], chances: Chances, *, opens: bool = True) -> None:
-        """`opens`: the endpoint takes the room."""
-        self.side, self.opens = side, opens
+    def __init__(
+        self, side: Literal["sender", "receiver"], chances: Chances, *, opens: bool = True, hit: bool = False
+    ) -> None:  # fmt: skip
+        """`opens`: the endpoint takes the room; `hit`: decode has all of the prompt already."""
+        self.side, self.opens, self.hit = side, opens, hit
         self.table, self.polls = SIDES[side]
         super().__init__(("rank",), chances)
 
@@ -116,7 +119,7 @@ class PolledRank(Scenario):
     def _endpoint(self, around: Around) -> Iterator[ApplicationCall]:
         if around.room == "open":
             yield ApplicationCall("(endpoint) room fails", replace(around, room="ended"), t.Ended(well=False))
-            if around.given == PAGES:
+            if self.hit or around.given == PAGES:
                 carried = replace(around, room="ended", well=True)
                 yield ApplicationCall("(endpoint) room is carried", carried, t.Ended(well=True))
         if around.room == "ended":
@@ -147,7 +150,7 @@ class PolledRank(Scenario):
             return around.fault
         (state,) = [each.state for each in view.machines("requests")] or [self.table.initial]
         answer, held = self.polls[state], around.room in ("open", "ended")
-        if answer == t.SUCCESS and not (around.well and around.given == PAGES):
+        if answer == t.SUCCESS and not (around.well and (self.hit or around.given == PAGES)):
             return "success", f"{state.name} says so of a room that did not succeed"
         # A decode rank's SGLang asks another question before it takes the pages of a failed request.
         if held and (answer == t.SUCCESS or (answer == t.FAILED and state in (t.S.FAILED, t.R.FAILED))):

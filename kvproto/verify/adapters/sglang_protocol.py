@@ -27,6 +27,10 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
         "sender", Chances(must=("FAILED",), never=("DONE", "LANDED"), about="the endpoint does not take the room"),
         opens=False,
     ),
+    "sender-hit": lambda: PolledRank(
+        "sender", Chances(must=(*ENDS, "SENT"), about="decode has all of its KV, and another stage sends the metadata"),
+        hit=True,
+    ),
     "receiver": lambda: PolledRank("receiver", Chances(must=(*ENDS, "REACHED"), about="a request at a decode rank")),
     "receiver-refused": lambda: PolledRank(
         "receiver", Chances(must=("FAILED",), never=("DONE", "LANDED"), about="the endpoint does not take the room"),
@@ -40,7 +44,8 @@ planted, said = partial(plants, BUGS), partial(digest_of, t.TABLES, ())
 @planted("early-success", "sender", "reuse")
 def early_success(bench: TablePatch) -> None:
     """A sender succeeds when decode has everything, and its pages may still be read."""
-    bench.change(t.sender, bench.rows(t.sender, t.S.SENT, t.Ended, "well"), target=t.S.DONE)
+    for state in (t.S.OPEN, t.S.SENT):
+        bench.change(t.sender, bench.rows(t.sender, state, t.Ended, "well"), target=t.S.DONE)
 
 
 @planted("early-failure", "sender", "reuse")
