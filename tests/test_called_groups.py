@@ -11,7 +11,7 @@ from typing import Any
 from weakref import WeakSet
 
 import pytest
-from support.small_protocols import assert_found, searched, unfired
+from support.small_protocols import assert_found, assert_holds, unfired
 from support.stories import layout
 
 from kvproto.endpoint import group_table as gt
@@ -41,9 +41,7 @@ def test_the_table_has_no_errors() -> None:
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_every_order_of_calls_and_links(name: str) -> None:
-    found = searched(CHECKER, name)
-    assert (found.ended, found.violations) == ("exhausted", [])
-    assert (found.states, found.transitions) == COUNTS[name]
+    assert_holds(CHECKER, name, COUNTS[name])
 
 
 @pytest.mark.parametrize("name", CHECKER.planted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.small_protocols import assert_found, searched, unfired
+from support.small_protocols import assert_found, assert_holds, unfired
 
 from kvproto.adapters.sglang import tables
 from kvproto.fsm.table import Table
@@ -25,9 +25,7 @@ def test_the_tables_have_no_errors() -> None:
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_every_order_of_calls(name: str) -> None:
-    found = searched(CHECKER, name)
-    assert (found.ended, found.violations) == ("exhausted", [])
-    assert (found.states, found.transitions) == COUNTS[name]
+    assert_holds(CHECKER, name, COUNTS[name])
 
 
 @pytest.mark.parametrize("name", CHECKER.planted)

@@ -19,6 +19,13 @@ def searched(checker: Checker, name: str) -> Result:
     return checker.search(name, limit=None, memory=MEMORY, report=None)
 
 
+def assert_holds(checker: Checker, name: str, size: tuple[int, int]) -> None:
+    """Assert that nothing breaks in all of a world, which has so many states and transitions."""
+    found = searched(checker, name)
+    assert (found.ended, found.violations) == ("exhausted", [])
+    assert (found.states, found.transitions) == size
+
+
 def assert_found(checker: Checker, name: str) -> None:
     """Assert that the planted bug breaks a property that it is expected to break."""
     planted = checker.planted[name]
