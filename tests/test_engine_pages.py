@@ -275,6 +275,8 @@ def test_pages_in_a_row_on_both_sides_are_one_copy_where_nothing_lies_between() 
         wanted = [(2000 + there * step, 1000 + here * step, 16 * pages) for here, there, pages in copies]
         assert engine.copies(near, far).T.tolist() == [list(each) for each in wanted]
     two = EnginePages(0, [PageRun(0, 0, 8, 32, 64), PageRun(16, 8, 16, 32, 64)], lambda *_: 0)
+    for some in (near[:2], (3,)):
+        assert two.copies(some, far[: len(some)]).flags.c_contiguous, "as the driver reads them"
     assert two.copies(near[:2], far[:2]).T.tolist() == [[64, 128, 8], [72, 144, 16], [128, 160, 8], [136, 176, 16]]
 
 
@@ -308,8 +310,8 @@ def test_copies_go_in_batches_and_what_was_queued_before_a_refusal_is_waited_for
 ) -> None:
     given, told = list[list[list[int]]](), list[Any]()
 
-    def queue(copies: Any, stream: int) -> int:
-        given.append(copies.tolist())
+    def queue(copies: Any, first: int, end: int, stream: int) -> int:
+        given.append(copies[:, first:end].tolist())
         return 0 if len(given) % 3 else 700 + stream
 
     stream = SimpleNamespace(cuda_stream=7, synchronize=lambda: told.append("waited"), wait_event=told.append)
@@ -341,7 +343,10 @@ def test_both_forms_of_the_driver_s_batches_are_called(monkeypatch: pytest.Monke
     engine_pages._driver_queue.cache_clear()
     try:
         queue = engine_pages._driver_queue()
-        assert queue is not None and queue(np.array([[1, 2], [3, 4], [5, 6]], np.uint64), 9) == 5
+        rows = np.array([[1, 2, 7], [3, 4, 8], [5, 6, 9]], np.uint64)
+        assert queue is not None and queue(rows, 1, 3, 9) == 5
+        given = [ctypes.cast(each, ctypes.POINTER(ctypes.c_uint64))[:2] for each in calls[0][:3]]
+        assert given == [[2, 7], [4, 8], [6, 9]]
         ((*_, count, attributes, first, attributes_count, stream),) = [
             each if version else (*each[:-2], each[-1]) for each in calls
         ]  # fmt: skip

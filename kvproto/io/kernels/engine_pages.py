@@ -42,8 +42,8 @@ PageIds = npt.NDArray[Any]
 NearPages = PageIds | tuple[int, ...]
 #: addresses there and here, and bytes, of so many copies
 Copies = npt.NDArray[np.uint64]
-#: queues such rows of copies on a raw stream; returns the driver's code, 0 if all went well
-Queue = Callable[[Copies, int], int]
+#: queues the copies [first, end) of such rows on a raw stream; returns the driver's code, 0 if all went well
+Queue = Callable[[Copies, int, int, int], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,8 @@ class EnginePages:
             np.array(column, np.int64)[:, None] for column in columns
         )
         #: the copies of page 0 to page 0, and the steps to the next page there and here
-        self._first = np.concatenate((self._there, self._here, self._nbytes), 1).T
-        self._steps = np.concatenate((self._far_step, self._step, 0 * self._nbytes), 1).T
+        self._first = np.ascontiguousarray(np.concatenate((self._there, self._here, self._nbytes), 1).T)
+        self._steps = np.ascontiguousarray(np.concatenate((self._far_step, self._step, 0 * self._nbytes), 1).T)
         #: bytes of a page
         self.page_bytes = sum(run.nbytes for run in runs)
         #: whether pages that follow one another on both sides are one copy
@@ -113,17 +113,18 @@ class EnginePages:
         KernelError: the driver refused, perhaps after it has taken some.
         """
         copies = self.copies(near, far)
+        count = copies.shape[1]
         with use_device(self._place):
-            for at in range(0, copies.shape[1], TOGETHER):
-                failed = self._queue(copies[:, at : at + TOGETHER], stream.cuda_stream)
+            for at in range(0, count, TOGETHER):
+                failed = self._queue(copies, at, min(at + TOGETHER, count), stream.cuda_stream)
                 if failed:
                     raise KernelError(f"the driver does not copy pages (CUresult {failed})")
             return self._events.ticket(stream)
 
     def copies(self, near: NearPages, far: PageIds) -> Copies:
-        """Return three rows: where the copies go, where they begin, how long they are."""
+        """Return three rows, one behind the other: where the copies go, where they begin, how long they are."""
         if len(near) == 1:  # as a slot of state is
-            copies: Copies = (self._first + self._steps * np.array([[int(far[0])], [near[0]], [0]])).astype(np.uint64)
+            copies: Copies = (self._first + self._steps * np.array([[int(far[0])], [near[0]], [0]])).view(np.uint64)
             return copies
         near, far = np.asarray(near), far.astype(np.int64)  # a peer's are u32, of which differences wrap around
         starts = np.arange(len(near))
@@ -162,14 +163,15 @@ def _driver_queue() -> Queue | None:
     newer, older = (getattr(cuda, f"cuMemcpyBatchAsync{version}", None) for version in ("_v2", ""))
     if newer is None and older is None:
         return None
-    attributes, first, one = _Attributes(order=_IN_ORDER), ctypes.c_size_t(0), ctypes.c_size_t(1)
+    attributes, zero, one = _Attributes(order=_IN_ORDER), ctypes.c_size_t(0), ctypes.c_size_t(1)
     fault = () if newer is not None else (ctypes.byref(ctypes.c_size_t()),)
+    about = ctypes.byref(attributes), ctypes.byref(zero), one, *fault
     call: Any = newer or older
 
-    def queue(copies: Copies, stream: int) -> int:
-        rows = np.ascontiguousarray(copies)  # the driver has read them when it returns
-        columns = [ctypes.c_void_p(row.ctypes.data) for row in rows]
-        about = ctypes.byref(attributes), ctypes.byref(first), one, *fault
-        return int(call(*columns, ctypes.c_size_t(rows.shape[1]), *about, ctypes.c_void_p(stream)))
+    def queue(copies: Copies, first: int, end: int, stream: int) -> int:
+        # The rows lie one behind the other; the driver has read them when it returns.
+        begin, row = copies.ctypes.data + copies.itemsize * first, copies.strides[0]
+        columns = (ctypes.c_void_p(begin), ctypes.c_void_p(begin + row), ctypes.c_void_p(begin + 2 * row))
+        return int(call(*columns, ctypes.c_size_t(end - first), *about, ctypes.c_void_p(stream)))
 
     return queue
