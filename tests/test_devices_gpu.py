@@ -136,6 +136,6 @@ def test_long_pages_go_by_copy_engines_and_their_ends_by_the_kernel(shape: Pipel
             row = fleet.run(case)
             assert row["right"] and not row["odd"], row
             stats = fleet.members.tell("P", "stats")["P", 0]
-            assert stats["engine"], stats
+            assert bool(stats["engine"]) is (shape is not PACKED), f"on one device the kernel is faster: {stats}"
         row = fleet.run(Case("many", 8, 8, repeats=2, route="pages", maps=True))
         assert row["right"] and not fleet.members.tell("P", "stats")["P", 0]["engine"], "rows of layers lie apart"
