@@ -56,18 +56,18 @@ def test_planes_are_listed_by_form_and_in_it_by_layer() -> None:
         [(k1, 0, 0, 0, 0), (k3, 0, 32, 2, 0)], [(v1, 0, 64, 4, 0), (v3, 0, 112, 6, 0)],
         [(key, 0, 160 + 20 * at, 8 + at, 0) for at, key in enumerate(keys)],
     ]  # fmt: skip
-    assert one._table.tolist() == [6, 2, 16, 2, 26, 3, *(n for some in planes for plane in some for n in plane)]
+    assert one._table.tolist() == [n for some in planes for plane in some for n in plane]
     assert (one._paces, one.entries, one.parts) == ([(2, 1, 4), (2, 3, 8), (3, 5, 32)], 11, 1)
     assert one.max_tokens == MAX_UNITS // 15
     assert one._aligns == [16, 16, 4]
-    assert one._constants == (3, 1, 4, True, False)
+    assert one._constants == (True, False) and one._page == 4
 
 
 def test_each_unit_is_a_group_where_digests_are_wanted() -> None:
     pool, share = whole()
     one = made(pool, share, digests=True, side="scatter")
     assert one._forms == [(128, 32, 16, 2, 16, 1, 8), (192, 48, 24, 2, 8, 3, 16), (80, 20, 20, 1, 4, 5, 32)]
-    assert one._constants == (3, 1, 4, False, True)
+    assert one._constants == (False, True)
 
 
 def test_heads_that_lie_apart_are_copied_one_by_one() -> None:
@@ -84,8 +84,7 @@ def test_parts_of_several_writers_follow_one_another_in_a_layer() -> None:
     k1, k3, *_ = addresses(pool)
     both = [(part, piece) for part, share in enumerate(shares) for piece in share.pieces[:1]]
     assert [piece.dst_unit for _, piece in both] == [0, 1]
-    count, at = 4, one._table.tolist()[0]
-    rows = [one._table.tolist()[at + 5 * n : at + 5 * n + 5] for n in range(count)]
+    rows = planes_of(one)[:4]
     entries = pool.cut("scatter", shares).slices[0].digests
     assert rows == [[k1, 0, 0, 0, 0], [k1 + 16, 1, 0, entries, 0], [k3, 0, 16, 1, 0], [k3 + 16, 1, 16, entries + 1, 0]]
     assert one._forms[0] == (128, 32, 16, 1, 16, 1, 8) and one.parts == 2
@@ -107,7 +106,7 @@ def test_a_kind_of_which_a_part_has_nothing_has_no_form() -> None:
     k, v, key = share.pieces
     one = made(pool, replace(share, pieces=(k, replace(v, units=0, layers=0), key)))
     assert one._forms == [(128, 32, 32, 1, 32, 1, 4), (80, 20, 20, 1, 4, 5, 32)]
-    assert one.entries == 7 and one._table.tolist()[14 + 2] == 64, "keys follow two layers of K"
+    assert one.entries == 7 and one._table.tolist()[2 * 5 + 2] == 64, "keys follow two layers of K"
 
 
 def test_a_plane_begins_in_the_entry_of_its_slot() -> None:
@@ -119,9 +118,7 @@ def test_a_plane_begins_in_the_entry_of_its_slot() -> None:
     (share,) = plan_between(side, side, 4).state.writers(0)  # type: ignore[union-attr]
     cut = end.cut("gather", (share,))
     one = FlatBatch(end, cut.slices, "gather", SMALL, digests=False)
-    table, kinds = one._table.tolist(), len(end.kinds)
-    begin = 2 * len(one._forms)
-    planes = [table[at : at + 5] for at in range(begin, len(table), 5)]
+    planes, kinds = planes_of(one), len(end.kinds)
     assert len(planes) == 3 * kinds
     slot_of = {end.kinds[kind][at].data_ptr(): (1, 0, 2)[at] for kind in range(kinds) for at in range(3)}
     assert {plane[0]: plane[4] for plane in planes} == slot_of
@@ -139,11 +136,12 @@ def test_a_launch_has_the_programs_of_all_forms_and_plain_arguments(monkeypatch:
     one = made(pool, share)
     one.bind(1000, 7, 11, [64], 5000, 9)(77)
     # eleven tokens: 2 x 3 programs of 4 units, 2 x 5 of 8 (of three units a token), 3 x 2 of 32 (of five)
-    assert launched == [(6 + 10 + 6, 1, 1, 77, one._table.data_ptr(), 1000, 7, 11, 5000, 9, 64, *[0] * (MAX_PARTS - 1))]
+    assert launched == [(6 + 10 + 6, 1, 1, 77, *arguments((one._table.data_ptr(), 1000, 7, 11), given=(5000, 9, 64)))]
     for low_bits, words in ((0, ((8, 16), (8, 16), (4, 4))), (8, ((8, 8), (8, 8), (4, 4))), (1, ((1, 1),) * 3)):
         one.launcher(low_bits)
-        forms = tuple((*form, *word) for form, word in zip(one._forms, words, strict=True))
-        assert compiled[-1] == (-1, flat, 6 + MAX_PARTS, (forms, *one._constants), 1)
+        planes = (4, 0, 0, 0, 2), (4, 0, 0, 2, 2), (4, 0, 0, 4, 3)
+        forms = tuple((*form, *word, *each) for form, word, each in zip(one._forms, words, planes, strict=True))
+        assert compiled[-1] == (-1, flat, 18 + MAX_PARTS, (forms, 3, 1, True, False), 1)
     count = len(compiled)
     one.bind(1000, 7, 11, [64 + 16 * 3 + 1], 5000, 9)
     assert len(compiled) == count == 3, "kernels are kept by the lowest bits of the addresses"
@@ -151,8 +149,61 @@ def test_a_launch_has_the_programs_of_all_forms_and_plain_arguments(monkeypatch:
     assert len(compiled) == count + 1, "and that of whole pages is made, too"
     one.bind(1000, 8, 12, [64], 5000, 9)
     assert len(compiled) == count + 1, "for parts that lie at multiples of 16 bytes"
-    bound: Any = one.bind(1000, 7, 11, [64 + 8], 5000, 9)
-    assert bound.args[0] is one.launcher(8) is not one.launcher(0)
+    bound = one.bind(1000, 7, 11, [64 + 8], 5000, 9)
+    assert bound.launch is one.launcher(8) is not one.launcher(0) and not bound.aligned
+
+
+def arguments(*sources: tuple[int, ...], given: tuple[int, ...]) -> list[int]:
+    """What a launch of these sources is given, with digests, entries and staged parts."""
+    columns = [[source[at] for source in sources] + [0] * (4 - len(sources)) for at in range(4)]
+    return [*(number for column in columns for number in column), *given, *[0] * (MAX_PARTS + 2 - len(given))]
+
+
+def test_copies_of_several_batches_are_one_launch_where_it_was_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled, launched = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
+
+    def compile_kernel(*about: Any) -> Any:
+        compiled.append(about)
+        return lambda *given: launched.append(given)
+
+    monkeypatch.setattr(flat_batch, "compile_kernel", compile_kernel)
+    side = of(FULL, STATE)
+    plan = plan_between(side, side, 4)
+    assert plan.state is not None
+    pool = empty_caches(side, 0, 6)
+    one, other = made(pool, *plan.writers(0)), made(pool.ends[0], *plan.state.writers(0))
+
+    def copies(address: int) -> list[flat_batch.FlatCopy]:
+        return [one.bind(1000, 7, 11, [64], 0, 9), other.bind(2000, 3, 1, [address], 0, 9)]
+
+    assert flat_batch.joined(copies(128)) is None, "nothing compiles when it is launched"
+    one.prepare_joined([other])
+    count = len(compiled)
+    one.prepare_joined([other])
+    assert len(compiled) == count, "once"
+    (forms, forms_count, parts, *rest) = compiled[-1][3]
+    assert (forms_count, parts, rest) == (len(one._forms) + len(other._forms), 2, [True, False])
+    assert [form[9:12] for form in forms] == [(4, 0, 0)] * len(one._forms) + [(1, 1, 1)] * len(other._forms)
+    assert [form[12] for form in forms] == [0, 2, *range(0, 3 * len(other._forms), 3)][: len(forms)]
+    found, each = flat_batch.joined(copies(128)), copies(128)
+    assert found is not None
+    found(77)
+    tables = one._table.data_ptr(), other._table.data_ptr()
+    sources = (tables[0], 1000, 7, 11), (tables[1], 2000, 3, 1)
+    total = sum(copy.programs for copy in each)
+    assert launched == [(total, 1, 1, 77, *arguments(*sources, given=(0, 0, 64, 128)))]
+    assert flat_batch.joined(copies(136)) is None, "parts elsewhere need another kernel"
+    assert flat_batch.joined(copies(128)[::-1]) is None
+
+
+def test_no_more_sources_and_parts_are_joined_than_a_launch_has() -> None:
+    side = of(FULL)
+    (share,) = plan_between(side, side, 4).writers(0)
+    pool = empty_caches(side, 0, 6)
+    one, four, five = made(pool, share), made(pool, *[share] * 4), made(pool, *[share] * 5)
+    for others in ([one] * 4, [four, four], [one, one, one, five]):
+        one.prepare_joined(others)
+        assert not one.joined
 
 
 def test_whole_pages_of_narrow_rows_are_rows_of_wide_units(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,12 +212,12 @@ def test_whole_pages_of_narrow_rows_are_rows_of_wide_units(monkeypatch: pytest.M
     pool, share = whole()
     one = made(pool, share)
     pages = one._by_page
-    assert pages is not None and pages._constants == (3, 1, 1, True, False)
+    assert pages is not None and pages._page == 1
     # a page has 4 tokens of 32, 48 and 20 bytes; of two heads of one writer its tokens lie apart
     assert pages._forms == [(128, 128, 128, 1, 64, 2, 2), (192, 192, 192, 1, 64, 3, 2), (80, 80, 80, 1, 16, 5, 8)]
     one.bind(1000, 8, 12, [64], 0, 9)(77)
     table, programs = pages._table.data_ptr(), 2 * 3 + 2 * 5 + 3 * 2
-    assert launched == [(programs, 1, 1, 77, table, 1000, 2, 3, 0, 9, 64, *[0] * (MAX_PARTS - 1))]
+    assert launched == [(programs, 1, 1, 77, *arguments((table, 1000, 2, 3), given=(0, 9, 64)))]
     for first, tokens in ((8, 11), (7, 12)):
         one.bind(1000, first, tokens, [64], 0, 9)(77)
         assert launched[-1][4] == one._table.data_ptr(), "part of a page goes token by token"
@@ -175,8 +226,7 @@ def test_whole_pages_of_narrow_rows_are_rows_of_wide_units(monkeypatch: pytest.M
 
 def planes_of(batch: FlatBatch) -> list[list[int]]:
     table = batch._table.tolist()
-    begin = 2 * len(batch._forms)
-    return [table[at : at + 5] for at in range(begin, len(table), 5)]
+    return [table[at : at + 5] for at in range(0, len(table), 5)]
 
 
 def test_a_page_is_no_row_where_units_are_wide_heads_lie_apart_or_digests_are_wanted() -> None:

@@ -22,8 +22,9 @@ from support.night import NIGHT
 from test_end_caches import FULL, LONG, STATE, TABLES, of
 
 from kvproto.io.kernels.cache_pool import CachePool
-from kvproto.io.kernels.pool import KernelError
+from kvproto.io.kernels.pool import KernelError, Side
 from kvproto.io.kernels.torch import TorchKernels
+from kvproto.lab.bench.cache_calls import CacheShape, make_call
 from kvproto.layout.caches import Cache, CachePart
 from kvproto.layout.sharding import Layout
 
@@ -112,6 +113,28 @@ def test_one_launch_moves_all_kinds_of_a_part(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(flat_batch, "_queue", counted)
     check_case(TritonKernels(), CacheCase(SPARSE, tp=(2, 1)))
     assert len(launched) == 3, "a gather for each of two writers, and one scatter"
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="runs in a process of its own")
+@pytest.mark.parametrize("side", ["gather", "scatter"])
+def test_one_launch_moves_tokens_windows_and_state(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kvproto.io.kernels import flat_batch
+    from kvproto.io.kernels.triton import TritonKernels
+
+    kernels, shape = TritonKernels(), CacheShape("three", (FULL, LONG, STATE), 5, (2, 1), 7, 4)
+    (cut,) = shape.cuts
+    call = make_call(shape, side, cut, torch.device("cpu"))
+    assert cut.state and cut.tokens == 7 and len(call.pool.ends) == 2
+    assert call.check(kernels), "launched one by one"
+    call.prepare(kernels)
+    launched, queue = list[int](), flat_batch._queue
+
+    def counted(launch: Any, programs: int, *rest: Any) -> None:
+        launched.append(programs)
+        queue(launch, programs, *rest)
+
+    monkeypatch.setattr(flat_batch, "_queue", counted)
+    assert call.check(kernels) and len(launched) == 1
 
 
 def parts(pages: int = 6) -> tuple[dict[str, list[torch.Tensor]], dict[str, torch.Tensor]]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from support.stories import layout
+from test_end_caches import LONG, STATE, of
 from test_state_rooms import FULL, state
 
 from kvproto.endpoint.last_rows import need_last_rows_by_end, need_ring_for_last_rows, prepare_ends
@@ -68,6 +69,23 @@ def test_kernels_are_prepared_for_what_each_chunk_of_the_end_moves() -> None:
     asked.clear()
     prepare_ends(kernels, "scatter", pool, iter([[]]))  # nobody writes anything of it
     assert asked == []
+
+
+def test_one_launch_is_prepared_for_several_caches_at_the_end_and_for_tokens_beside_them() -> None:
+    joined = list[tuple[str, list[Any]]]()
+    kernels: Any = SimpleNamespace(
+        prepare=lambda *_: None, prepare_joint=lambda side, chunk: joined.append((side, [pool for pool, _ in chunk]))
+    )
+    one, two = of(FULL, STATE, page_size=4), of(FULL, LONG, STATE, page_size=4)
+    for side, with_tokens, wanted in ((one, False, []), (one, True, [2]), (two, False, [2]), (two, True, [2, 3])):
+        made = Plan(side, side, 8)
+        pool = empty_caches(side, 0, 8)
+        assert made.state is not None
+        cuts, tokens = made.state_cuts(made.state.writers(0)), made.writers(0) if with_tokens else ()
+        prepare_ends(kernels, "gather", pool, cuts, tokens)
+        chunks = [[*pool.ends], [pool, *pool.ends]]
+        assert joined == [("gather", chunk) for chunk in chunks if len(chunk) in wanted]
+        joined.clear()
 
 
 @pytest.mark.parametrize(("slot", "window"), [(3, None), (None, [1, 2])])

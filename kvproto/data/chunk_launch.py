@@ -1,8 +1,9 @@
 """Chunk launch: makes the gather or scatter of a chunk, of tokens or of what travels at the end.
 
-Tokens of all caches lie in the room's one page table, so a chunk of them is one launch.  What travels at the end has
-a pool, and a table, for each cache.  So a chunk of it is a launch a cache, one after the other on the rank's stream,
-and each moves its cache's block of the staged parts (`kvproto.layout.cut.block_offsets`).  A joint chunk has both.
+Tokens of all caches lie in the room's one page table, so a chunk of them is one call of the kernels.  What travels at
+the end has a pool, and a table, for each cache.  So a chunk of it is a call a cache, and each moves its cache's block
+of the staged parts (`kvproto.layout.cut.block_offsets`).  A joint chunk has both.  The kernels make one launch of the
+calls of a chunk if they can; otherwise their launches follow one another on the rank's stream.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def bind_chunk(
     elif ends:
         blocks = enumerate(_of_ends(pool, entry, ends, staged))
         found += [kernels.bind(side, *end_rows(pool, entry, at), mine) for at, mine in blocks if mine]
-    return found[0] if len(found) == 1 else ChunkLaunch(found)
+    return found[0] if len(found) == 1 else kernels.join(found) or ChunkLaunch(found)
 
 
 def end_rows(pool: Pool, entry: RoomEntry, at: int) -> Rows:

@@ -140,10 +140,18 @@ def need_ring_for_last_rows(plan: Plan, reader: int, settings: Settings, ours: P
         raise ArgumentError(f"{why}, and there is no way into slots or windows: {closed}")
 
 
-def prepare_ends(kernels: Kernels, side: Side, pool: Pool, chunks: Iterator[list[Share]]) -> None:
-    """Prepare the kernels of each chunk of what travels at the end: a call a cache."""
+def prepare_ends(
+    kernels: Kernels, side: Side, pool: Pool, chunks: Iterator[list[Share]], tokens: Sequence[Share] = ()
+) -> None:  # fmt: skip
+    """Prepare the kernels of each chunk of what travels at the end: a call a cache.
+
+    `tokens`: the shares of tokens that may be in a chunk with it, in one launch.
+    """
     for shares in chunks:
-        for end in pool.ends:
-            mine = [in_block(share, *end.block) for share in shares]
-            if held := [share for share in mine if end.part_bytes(share, 1)]:
-                kernels.prepare(end, side, held)
+        of_ends = ((end, [in_block(share, *end.block) for share in shares]) for end in pool.ends)
+        calls = [(end, held) for end, mine in of_ends if (held := [each for each in mine if end.part_bytes(each, 1)])]
+        for end, held in calls:
+            kernels.prepare(end, side, held)
+        for chunk in (calls, [(pool, tokens), *calls] if tokens else []):
+            if len(chunk) > 1:
+                kernels.prepare_joint(side, chunk)

@@ -442,8 +442,8 @@ class PrefillEndpoint(Endpoint):
             for shares in plan.cuts(self._owed(caller, plan), groups):
                 self._data.kernels.prepare(pool, "gather", shares)
         if plan.state is not None:
-            mine = plan.state_cuts(self._owed(caller, plan.state))
-            prepare_ends(self._data.kernels, "gather", pool, mine)
+            mine, tokens = plan.state_cuts(self._owed(caller, plan.state)), self._owed(caller, plan)
+            prepare_ends(self._data.kernels, "gather", pool, mine, tokens if plan.joint_tokens else ())
 
     def _map_pages(self, caller: LinkPeer, peer: str) -> None:
         assert caller.plan is not None

@@ -278,7 +278,8 @@ class PrefillGroups:
         for shares in plan.cuts(plan.writers(index), self._rank.settings.layer_groups):
             kernels.prepare(pool, "scatter", shares)
         if plan.state is not None:
-            prepare_ends(kernels, "scatter", pool, plan.state_cuts(plan.state.writers(index)))
+            tokens = plan.writers(index) if plan.joint_tokens else ()
+            prepare_ends(kernels, "scatter", pool, plan.state_cuts(plan.state.writers(index)), tokens)
 
     def _prepare(self, effect: gt.Prepare) -> None:
         if self._slow(effect.to.plan, effect.to.named):

@@ -134,6 +134,11 @@ class Kernels(Protocol):
         """
         ...
 
+    def prepare_joint(self, side: Side, chunk: Sequence[tuple[Pool, Sequence[Share]]]) -> None:
+        """Prepare that calls of these pools, each with all of these shares, are joined (`join`).
+
+        They have been prepared one by one, by the same thread."""
+
     def gather(
         self, pool: Pool, table: torch.Tensor, first: int, tokens: int, share: Share, out: torch.Tensor,
         *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,

@@ -7,11 +7,14 @@ programs which run at the same moment touch neighbouring memory: several writers
 Rows of few bytes, or of an odd number, are cut into narrow units: 132 bytes into 33 words, each with a look at the
 page table.  Where such rows follow one another, a page is one run of bytes and has wide units.  So a batch of narrow
 rows has a second one whose rows are pages, for calls of whole pages.
+
+Copies of several batches, as a joint chunk has them, are one launch where that was prepared (`prepare_joined`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from math import gcd
 
@@ -19,19 +22,36 @@ import torch
 
 from kvproto.io.kernels.batch import MAX_ROWS, MAX_UNITS, KernelTuning
 from kvproto.io.kernels.compiled import Launcher, compile_kernel
-from kvproto.io.kernels.flat import flat
+from kvproto.io.kernels.flat import MAX_SOURCES, flat
 from kvproto.io.kernels.pool import Pool, Side, Slice
 from kvproto.io.kernels.tile import MAX_PARTS
 from kvproto.layout.caches import WIDEST
 
 #: bytes of a unit below which whole pages are worth a kernel of their own
 NARROW = 32
-RUN_TIME_ARGUMENTS = 6 + MAX_PARTS
+#: arguments of a launch, and where the staged parts begin among them
+STAGED = 4 * MAX_SOURCES + 2
+RUN_TIME_ARGUMENTS = STAGED + MAX_PARTS
 #: strides of page, token and group in the pool; groups of a token, bytes of a unit, units of a group and of a program
 Form = tuple[int, int, int, int, int, int, int]
 #: layer, kind and part that order it; address in the pool, staged part, staged bytes of one token before it, the first
 #: of its digests, and the entry of the table that its first page is in
 Plane = tuple[int, int, int, int, int, int, int, int]
+
+
+@dataclass(slots=True)
+class FlatCopy:
+    """A copy of one batch; call it with the raw stream on which it is queued."""
+
+    batch: FlatBatch
+    launch: Launcher
+    #: whether its staged parts lie at multiples of 16 bytes
+    aligned: bool
+    programs: int
+    arguments: tuple[int, ...]
+
+    def __call__(self, stream: int) -> None:
+        _queue(self.launch, self.programs, self.arguments, stream)
 
 
 class FlatBatch:
@@ -46,12 +66,8 @@ class FlatBatch:
         self._place, self._warps = pool.gpu, tuning.warps
         found = pages or _planes(pool, slices, tuning.tile, digests=digests)
         self._forms, planes = list(found), [sorted(found[form]) for form in found]
-        table, at = list[int](), 2 * len(planes)
-        for some in planes:
-            table += [at, len(some)]
-            at += 5 * len(some)
         self._table = torch.tensor(
-            table + [number for some in planes for plane in some for number in plane[3:]],
+            [number for some in planes for plane in some for number in plane[3:]],
             dtype=torch.int64, device=pool.device,
         )  # fmt: skip
         #: of each form: how many planes, units of a token, units of a program
@@ -62,10 +78,12 @@ class FlatBatch:
             gcd(WIDEST, *form[:3], form[4], *(number for plane in some for number in (plane[3], plane[5])))
             for form, some in zip(self._forms, planes, strict=True)
         ]
-        page = 1 if pages else pool.page_size
-        self._constants = len(self._forms), self.parts, page, side == "gather", digests
+        self._unused = (0,) * (MAX_PARTS - self.parts)
+        self._page = page = 1 if pages else pool.page_size
+        self._constants = side == "gather", digests
         self._launchers: dict[int, Launcher] = {}
-        self._page = page
+        #: by the batches behind this one: the kernel of them all
+        self.joined: dict[tuple[FlatBatch, ...], Launcher] = {}
         self._by_page: FlatBatch | None = None
         if not digests and min(form[4] for form in self._forms) < NARROW:
             whole = _planes(pool, slices, tuning.tile, digests=False, page=page)
@@ -76,11 +94,25 @@ class FlatBatch:
         """The compiled kernel for staged parts whose addresses, or-ed together, end in these four bits."""
         found = self._launchers.get(low_bits)
         if found is None:
-            aligns = [gcd(align, low_bits) for align in self._aligns]
-            forms = tuple((*form, min(at, 8), at) for form, at in zip(self._forms, aligns, strict=True))
-            made = compile_kernel(self._place, flat, RUN_TIME_ARGUMENTS, (forms, *self._constants), self._warps)
             # Two threads may have compiled it at once: both use the one that was stored first.
-            found = self._launchers.setdefault(low_bits, made)
+            found = self._launchers.setdefault(low_bits, self._compiled(low_bits, ()))
+        return found
+
+    def _compiled(self, low_bits: int, others: Sequence[FlatBatch]) -> Launcher:
+        forms, parts = list[tuple[int, ...]](), 0
+        for source, each in enumerate((self, *others)):
+            forms += each.forms_of(low_bits, source, parts)
+            parts += each.parts
+        constants = tuple(forms), len(forms), parts, *self._constants
+        return compile_kernel(self._place, flat, RUN_TIME_ARGUMENTS, constants, self._warps)
+
+    def forms_of(self, low_bits: int, source: int, part: int) -> list[tuple[int, ...]]:
+        """Return what is compiled of its forms, as the source and with the first part of these numbers."""
+        found, first = list[tuple[int, ...]](), 0
+        for form, align, (planes, _, _) in zip(self._forms, self._aligns, self._paces, strict=True):
+            widest = gcd(align, low_bits)
+            found.append((*form, min(widest, 8), widest, self._page, part, source, first, planes))
+            first += planes
         return found
 
     def prepare_cells(self) -> None:
@@ -90,17 +122,39 @@ class FlatBatch:
 
     def bind(
         self, pages: int, first: int, tokens: int, staged: Sequence[int], digests: int, entries: int
-    ) -> Callable[[int], None]:  # fmt: skip
-        """Return the copy, to be called with a raw stream; the arguments are those of `Batch.bind`."""
+    ) -> FlatCopy:  # fmt: skip
+        """Return the copy, to be queued; the arguments are those of `Batch.bind`."""
         if self._by_page is not None and not (first % self._page or tokens % self._page):
             return self._by_page.bind(pages, first // self._page, tokens // self._page, staged, digests, entries)
         bits = 0
         for address in staged:
             bits |= address
         programs = sum(count * -(-tokens * units // rows) for count, units, rows in self._paces)
-        unused = (0,) * (MAX_PARTS - self.parts)
-        arguments = self._table.data_ptr(), pages, first, tokens, digests, entries, *staged, *unused
-        return partial(_queue, self.launcher(bits & 15), programs, arguments)
+        # One source of the four that a launch may have.
+        arguments = (
+            self._table.data_ptr(), 0, 0, 0, pages, 0, 0, 0, first, 0, 0, 0, tokens, 0, 0, 0, digests, entries,
+            *staged, *self._unused,
+        )  # fmt: skip
+        return FlatCopy(self, self.launcher(bits & 15), not bits & 15, programs, arguments)
+
+    def prepare_joined(self, others: Sequence[FlatBatch]) -> None:
+        """Compile the kernel of one launch of this batch and of these, where a launch has room for them."""
+        key = tuple(others)
+        if sum(each.parts for each in (self, *key)) <= MAX_PARTS and len(key) < MAX_SOURCES and key not in self.joined:
+            self.joined[key] = self._compiled(0, key)
+
+
+def joined(copies: Sequence[FlatCopy]) -> Callable[[int], None] | None:
+    """Return one launch of these copies without digests; None: it was not prepared."""
+    first, *others = copies
+    launch = first.batch.joined.get(tuple(copy.batch for copy in others))
+    if launch is None or not all(copy.aligned for copy in copies):
+        return None
+    none = (0,) * (MAX_SOURCES - len(copies))
+    columns = [(*(copy.arguments[at] for copy in copies), *none) for at in range(0, STAGED - 2, MAX_SOURCES)]
+    staged = [each for copy in copies for each in copy.arguments[STAGED : STAGED + copy.batch.parts]]
+    arguments = *(number for column in columns for number in column), 0, 0, *staged, *(0,) * (MAX_PARTS - len(staged))
+    return partial(_queue, launch, sum(copy.programs for copy in copies), arguments)
 
 
 def _queue(launch: Launcher, programs: int, arguments: tuple[int, ...], stream: int) -> None:

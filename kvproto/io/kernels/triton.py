@@ -34,7 +34,7 @@ from kvproto.io.kernels.batch import BEST, MAX_UNITS, Batch, Copy, KernelTuning
 from kvproto.io.kernels.compiled import INTERPRETED
 from kvproto.io.kernels.crossing import Crossing, Most, PagesCopy, all_of_them
 from kvproto.io.kernels.current_device import use_device
-from kvproto.io.kernels.flat_batch import FlatBatch
+from kvproto.io.kernels.flat_batch import FlatBatch, FlatCopy, joined
 from kvproto.io.kernels.tile import MAX_PARTS
 from kvproto.layout.plan import Share
 
@@ -196,13 +196,27 @@ class TritonKernels:
             digests += 8 * batch.entries if digests else 0
         return DeviceLaunch(self, pool.gpu, copies, (table, buffers, digest))
 
+    def prepare_joint(self, side: Side, chunk: Sequence[tuple[Pool, Sequence[Share]]]) -> None:
+        found = [
+            batch for pool, shares in chunk
+            for batch in self._batches(pool, side, tuple(shares), pool.cut(side, tuple(shares)), digests=False)
+        ]  # fmt: skip
+        first, *others = (batch for batch in found if isinstance(batch, FlatBatch))
+        first.prepare_joined(others)
+
     def join(self, launches: Sequence[Launch]) -> Launch | None:
-        bound = [each for each in launches if isinstance(each, DeviceLaunch) and len(each.copies) == 1]
-        copies = [copy for each in bound if isinstance(copy := each.copies[0], Copy)]
-        if not copies or len(copies) < len(launches) or any(copy.batch is not copies[0].batch for copy in copies):
+        bound = [each for each in launches if isinstance(each, DeviceLaunch)]
+        if not bound or len(bound) < len(launches):
             return None
-        joined = copies[0].batch.join(copies)
-        return None if joined is None else DeviceLaunch(self, bound[0].place, joined, launches)
+        copies = [copy for each in bound for copy in each.copies]
+        flat = [copy for copy in copies if isinstance(copy, FlatCopy)]
+        if len(flat) == len(copies):
+            one = joined(flat)
+            return None if one is None else DeviceLaunch(self, bound[0].place, [one], launches)
+        cells = [copy for copy in copies if isinstance(copy, Copy)]
+        alike = len(cells) == len(copies) == len(bound) and all(copy.batch is cells[0].batch for copy in cells)
+        found = cells[0].batch.join(cells) if alike else None
+        return None if found is None else DeviceLaunch(self, bound[0].place, found, launches)
 
     def launch(self, place: int, copies: Sequence[Callable[[int], None]], stream: Any, after: Any) -> Ticket:
         if INTERPRETED:

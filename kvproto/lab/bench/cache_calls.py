@@ -1,7 +1,7 @@
 """Cache calls: chunks of models with several caches through the kernels, as endpoints call them.
 
 A row is one chunk of a room: gathered by the first prefill rank for the first decode rank, or scattered by that one
-from all of its writers.  All caches of the chunk go in one call (`kvproto.data.chunk_launch`).  Pages, slots and
+from all of its writers.  All caches of the chunk go in one launch (`kvproto.data.chunk_launch`).  Pages, slots and
 windows are drawn at random; every byte is compared with plain indexing before a row is timed.
 """
 
@@ -17,6 +17,7 @@ import torch
 from kvproto.data.chunk_launch import Staged, bind_chunk
 from kvproto.data.room_entry import RoomEntry
 from kvproto.data.staging_buffers import Parts
+from kvproto.endpoint.last_rows import prepare_ends
 from kvproto.io.kernels.base import Kernels, Side
 from kvproto.io.kernels.cache_pool import CachePool
 from kvproto.io.kernels.torch import TorchKernels
@@ -135,6 +136,15 @@ class CacheCall:
     def nbytes(self) -> int:
         return sum(part.nbytes for part, _ in self.parts)
 
+    def prepare(self, kernels: Kernels) -> None:
+        """Prepare its kernels, as a link does."""
+        blocks = [block for part, _ in self.parts for block in part.blocks(self.cut)]
+        tokens, ends = ([block.share for block in blocks if block.at_end is at_end] for at_end in (False, True))
+        if tokens:
+            kernels.prepare(self.pool, self.side, tokens)
+        if ends:
+            prepare_ends(kernels, self.side, self.pool, iter([ends]), tokens)
+
     def run(self, kernels: Kernels) -> Any:
         return bind_chunk(kernels, self.side, self.pool, self.entry, self.cut, self.parts, self.staged)(None, None)
 
@@ -179,6 +189,7 @@ def measure_caches(shape: CacheShape, kernels: Kernels, repeats: int) -> Iterato
     for side in sides:
         for cut in shape.cuts:
             call = make_call(shape, side, cut, torch.device("cuda"))
+            call.prepare(kernels)
             right, (source, target) = call.check(kernels), (torch.empty_like(call.buffer) for _ in range(2))
             copy, kernel = device_times([lambda: target.copy_(source), lambda: call.run(kernels)], repeats)  # noqa: B023  # used at once
             yield {
