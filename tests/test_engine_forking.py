@@ -23,24 +23,33 @@ class CpuPlatform:
         os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"
         config.append("adapted")
 """
+#: what a worker waits for its next message with
+CONDITION = """\
+class SpinCondition:
+    def __init__(self, is_reader, busy_loop_s=1):
+        self.busy_loop_s = busy_loop_s
+"""
 ASKED = """\
 import os, sys
 from vllm.platforms.cpu import CpuPlatform
 seen = []
 CpuPlatform.check_and_update_config(seen)
 print(seen, os.environ["VLLM_WORKER_MULTIPROC_METHOD"], "vllm.v1.worker.cpu_worker" in sys.modules)
+from vllm.distributed.device_communicators.shm_broadcast import SpinCondition
+print(SpinCondition(True).busy_loop_s)
 """
 
 
 def test_vllm_forks_where_the_guide_s_environment_is_a_process_s_own(tmp_path: Path) -> None:
-    for name in ("platforms/cpu", "v1/engine/core", "v1/worker/cpu_worker", "v1/executor/multiproc_executor"):
+    texts = {"platforms/cpu": PLATFORM, "distributed/device_communicators/shm_broadcast": CONDITION}
+    for name in (*texts, "v1/engine/core", "v1/worker/cpu_worker", "v1/executor/multiproc_executor"):
         file = tmp_path / "vllm" / f"{name}.py"
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(PLATFORM if name == "platforms/cpu" else "")
+        file.write_text(texts.get(name, ""))
     path = os.pathsep.join([GUIDES["vllm"].environment["PYTHONPATH"], str(tmp_path)])
     environment = {**os.environ, "PYTHONPATH": path, "VLLM_WORKER_MULTIPROC_METHOD": ""}
     ran = subprocess.run([sys.executable, "-c", ASKED], env=environment, capture_output=True, text=True, check=True)
-    assert ran.stdout == "['adapted'] fork True\n"
+    assert ran.stdout == "['adapted'] fork True\n0.02\n"
 
 
 def test_sglang_forks_once_it_has_set_up_its_processes(monkeypatch: pytest.MonkeyPatch) -> None:

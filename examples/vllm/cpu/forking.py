@@ -2,6 +2,10 @@
 
 vLLM spawns them on a CPU, so each imports vLLM anew, and on two cores that takes longer than most of what an instance
 is asked afterwards.  Here the process that serves imports once what engines and workers run.
+
+A worker that has got a message looks for the next one without a pause for a second, and only then sleeps until one
+comes.  Where instances have more workers than there are cores, each takes that second from the others: here it is a
+fiftieth of one.
 """
 
 from __future__ import annotations
@@ -37,8 +41,12 @@ class Forking:
         return spec
 
 
+#: seconds for which a worker looks for its next message before it sleeps
+SPINS_S = 0.02
+
+
 def patch(module: ModuleType) -> None:
-    """Have an engine's processes forked."""
+    """Have an engine's processes forked, and its workers sleep."""
     platform: Any = vars(module)["CpuPlatform"]
     adapt = platform.check_and_update_config
 
@@ -47,6 +55,8 @@ def patch(module: ModuleType) -> None:
         os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"  # it has just set "spawn"
         for name in IMPORTED:
             import_module(name)
+        condition: Any = vars(import_module("vllm.distributed.device_communicators.shm_broadcast"))["SpinCondition"]
+        condition.__init__.__defaults__ = (SPINS_S,)
 
     platform.check_and_update_config = staticmethod(adapted)
 
