@@ -14,7 +14,7 @@ if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed", allow_module_level=True)
 
 import torch
-from test_end_caches import FULL, of
+from test_end_caches import FULL, STATE, of
 
 from kvproto.io.kernels import batch, flat_batch, triton
 from kvproto.io.kernels.across import SPARING, AcrossTuning
@@ -142,6 +142,27 @@ def test_tiles_and_warps_of_a_crossing_are_some_that_a_multiprocessor_has() -> N
     for form in (AcrossTuning(), SPARING):
         assert form.tile & (form.tile - 1) == 0 and form.warps & (form.warps - 1) == 0
         assert form.warps * 32 <= 1024 and form.tile // 32 // form.warps in (32, 64, 128), "bytes of a thread"
+
+
+def test_calls_of_several_pools_are_joined_where_that_was_prepared(compiled: list[tuple[Any, ...]]) -> None:
+    side = of(FULL, STATE)
+    plan, here, kernels = plan_between(side, side, 4), empty_caches(side, 0, 6), TritonKernels()
+    assert plan.state is not None
+    (tokens,), (state,), (end,) = plan.writers(0), plan.state.writers(0), here.ends
+
+    def calls() -> list[Any]:
+        rows = (here, TABLE, 1, 7, tokens), (end, end.slots, 0, 1, state)
+        return [kernels.bind("gather", pool, table, first, count, parts(pool, share, tokens=count))
+                for pool, table, first, count, share in rows]  # fmt: skip
+
+    assert kernels.join(calls()) is None
+    kernels.prepare_joint("gather", [(here, [tokens]), (end, [state])])
+    count = len(compiled)
+    joint = kernels.join(given := calls())
+    assert isinstance(joint, DeviceLaunch) and len(joint.copies) == 1 and joint.held is given
+    assert kernels.join(given[::-1]) is None and kernels.join(given[:1]) is None, "in the order of what was prepared"
+    assert kernels.join([given[0], lambda *_: None]) is None, "only what these kernels have bound"
+    assert len(compiled) == count, "nothing is compiled for a launch"
 
 
 def test_more_parts_than_a_launch_serves_are_several_and_each_finds_its_digests() -> None:
