@@ -19,7 +19,7 @@ from kvproto.io.kernels.batch import MAX_UNITS, KernelTuning
 from kvproto.io.kernels.cache_pool import CachePool
 from kvproto.io.kernels.flat import flat
 from kvproto.io.kernels.flat_batch import FlatBatch
-from kvproto.io.kernels.pool import Side
+from kvproto.io.kernels.pool import Pool, Side
 from kvproto.io.kernels.tile import MAX_PARTS
 from kvproto.layout.caches import Cache, CachePart
 from kvproto.layout.plan import Share, plan_between
@@ -32,7 +32,7 @@ SMALL = KernelTuning(tile=128)
 
 
 def made(
-    pool: CachePool, *shares: Share, side: Side = "gather", digests: bool = False, tuning: KernelTuning = SMALL
+    pool: Pool, *shares: Share, side: Side = "gather", digests: bool = False, tuning: KernelTuning = SMALL
 ) -> FlatBatch:  # fmt: skip
     return FlatBatch(pool, pool.cut(side, shares).slices, side, tuning, digests=digests)
 
@@ -154,7 +154,7 @@ def test_a_launch_has_the_programs_of_all_forms_and_plain_arguments(monkeypatch:
 
 
 def arguments(*sources: tuple[int, ...], given: tuple[int, ...]) -> list[int]:
-    """What a launch of these sources is given, with digests, entries and staged parts."""
+    """Return what a launch of these sources gets, with digests, entries and staged parts."""
     columns = [[source[at] for source in sources] + [0] * (4 - len(sources)) for at in range(4)]
     return [*(number for column in columns for number in column), *given, *[0] * (MAX_PARTS + 2 - len(given))]
 

@@ -18,7 +18,7 @@ from test_end_caches import FULL, STATE, of
 
 from kvproto.io.kernels import batch, flat_batch, triton
 from kvproto.io.kernels.across import SPARING, AcrossTuning
-from kvproto.io.kernels.base import Events, KernelError, Pool, StagedPart
+from kvproto.io.kernels.base import Done, Events, KernelError, Pool, StagedPart
 from kvproto.io.kernels.batch import Copy, KernelTuning
 from kvproto.io.kernels.digest import new_table
 from kvproto.io.kernels.pool import Side
@@ -161,7 +161,7 @@ def test_calls_of_several_pools_are_joined_where_that_was_prepared(compiled: lis
     joint = kernels.join(given := calls())
     assert isinstance(joint, DeviceLaunch) and len(joint.copies) == 1 and joint.held is given
     assert kernels.join(given[::-1]) is None and kernels.join(given[:1]) is None, "in the order of what was prepared"
-    assert kernels.join([given[0], lambda *_: None]) is None, "only what these kernels have bound"
+    assert kernels.join([given[0], lambda *_: Done()]) is None, "only what these kernels have bound"
     assert len(compiled) == count, "nothing is compiled for a launch"
 
 

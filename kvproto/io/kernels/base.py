@@ -134,10 +134,11 @@ class Kernels(Protocol):
         """
         ...
 
-    def prepare_joint(self, side: Side, chunk: Sequence[tuple[Pool, Sequence[Share]]]) -> None:
+    def prepare_joint(self, side: Side, chunk: Sequence[tuple[Pool, Sequence[Share]]]) -> None:  # noqa: ARG002
         """Prepare that calls of these pools, each with all of these shares, are joined (`join`).
 
         They have been prepared one by one, by the same thread."""
+        return  # not abstract: kernels that join nothing prepare nothing
 
     def gather(
         self, pool: Pool, table: torch.Tensor, first: int, tokens: int, share: Share, out: torch.Tensor,
