@@ -78,10 +78,11 @@ NOTHING: dict[str, Callable[[], object]] = {
     "transport.unmapped": lambda: "",
     "transport.lifts": lambda: False, "transport.tell": lambda: False, "transport.poll": list,
     "transport.busy": lambda: False, "transport.abandon": lambda: None, "transport.quiescent": lambda: False,
-    "kernels.prepare": lambda: None, "kernels.gather": _Unending, "kernels.gather_parts": _Unending,
-    "kernels.scatter": _Unending, "kernels.bind": lambda: lambda *_: _Unending(), "kernels.join": lambda: None,
-    "kernels.cross": lambda: None, "control.disconnect": lambda: None, "control.send": lambda: Sent.TAKEN,
-    "control.flush": lambda: None, "control.receive": list, "control.stands": lambda: False,
+    "kernels.prepare": lambda: None, "kernels.prepare_joint": lambda: None, "kernels.gather": _Unending,
+    "kernels.gather_parts": _Unending, "kernels.scatter": _Unending, "kernels.bind": lambda: lambda *_: _Unending(),
+    "kernels.join": lambda: None, "kernels.cross": lambda: None, "control.disconnect": lambda: None,
+    "control.send": lambda: Sent.TAKEN, "control.flush": lambda: None, "control.receive": list,
+    "control.stands": lambda: False,
     "control.wait": lambda: False, "control.descriptors": tuple, "control.wake": lambda: None,
     "clock.allow": lambda: None, "clock.awake": float, "spans.ended": lambda: None, "log.emit": lambda: None,
 }  # fmt: skip
@@ -100,6 +101,7 @@ UNMADE = {
     "transport.abandon": "no endpoint calls it: a write in doubt is reported until it is settled",
     "transport.write": "no endpoint calls it: parts go by `write_many`, `post` and `run`",
     "kernels.gather": "no endpoint calls it: gathers are bound, or go by `gather_parts`",
+    "kernels.prepare_joint": "no run's model has state; it is called behind `prepare`, and fails as that does",
 }
 
 
