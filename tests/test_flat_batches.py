@@ -31,6 +31,22 @@ SIDE = of(FULL, INDEX)
 SMALL = KernelTuning(tile=128)
 
 
+Recorded = tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> Recorded:
+    """Record what is compiled, and what each launch is given."""
+    compiled, launched = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
+
+    def compile_kernel(*about: Any) -> Any:
+        compiled.append(about)
+        return lambda *given: launched.append(given)
+
+    monkeypatch.setattr(flat_batch, "compile_kernel", compile_kernel)
+    return compiled, launched
+
+
 def made(
     pool: Pool, *shares: Share, side: Side = "gather", digests: bool = False, tuning: KernelTuning = SMALL
 ) -> FlatBatch:  # fmt: skip
@@ -124,14 +140,8 @@ def test_a_plane_begins_in_the_entry_of_its_slot() -> None:
     assert {plane[0]: plane[4] for plane in planes} == slot_of
 
 
-def test_a_launch_has_the_programs_of_all_forms_and_plain_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled, launched = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
-
-    def compile_kernel(*about: Any) -> Any:
-        compiled.append(about)
-        return lambda *given: launched.append(given)
-
-    monkeypatch.setattr(flat_batch, "compile_kernel", compile_kernel)
+def test_a_launch_has_the_programs_of_all_forms_and_plain_arguments(recorded: Recorded) -> None:
+    compiled, launched = recorded
     pool, share = whole()
     one = made(pool, share)
     one.bind(1000, 7, 11, [64], 5000, 9)(77)
@@ -159,14 +169,8 @@ def arguments(*sources: tuple[int, ...], given: tuple[int, ...]) -> list[int]:
     return [*(number for column in columns for number in column), *given, *[0] * (MAX_PARTS + 2 - len(given))]
 
 
-def test_copies_of_several_batches_are_one_launch_where_it_was_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled, launched = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
-
-    def compile_kernel(*about: Any) -> Any:
-        compiled.append(about)
-        return lambda *given: launched.append(given)
-
-    monkeypatch.setattr(flat_batch, "compile_kernel", compile_kernel)
+def test_copies_of_several_batches_are_one_launch_where_it_was_prepared(recorded: Recorded) -> None:
+    compiled, launched = recorded
     side = of(FULL, STATE)
     plan = plan_between(side, side, 4)
     assert plan.state is not None
