@@ -289,7 +289,7 @@ OUTSIDE = {
     "copy_engine.EngineCopy.done": "an event is asked for and freed on any thread",
     "copy_engine.CopyEngine._queued": "called by `start`, within",
     "device_maps.DeviceMaps._open": "called by `open`, within",
-    "device_maps._allocation": "called within", "device_maps.on_device": "is that boundary",
+    "device_maps.allocation": "called within", "device_maps.on_device": "is that boundary",
     "device_maps.uuid_of": "asks for a device's name by its number",
     "host_buffer.HostBuffer.__init__": "locks for the device that is current, and remembers it",
 }  # fmt: skip

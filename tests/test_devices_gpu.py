@@ -99,6 +99,8 @@ def test_state_and_tokens_arrive(
         counts = sides.tell("P", "counts")["P", 0]
         assert counts["writes" if route == "staged" else "mapped"] == 2 * (3 + 2)
         assert counts["mapped" if route == "staged" else "writes"] == 0
+        apart = ranks is GpuState and route == "pages" and prefill != decode
+        assert counts["engine"] == 2 * 2 * apart, "long rows of a state go by copy engines to another GPU"
     finally:
         sides.close()
 

@@ -93,7 +93,7 @@ def test_every_byte_of_windows_goes_into_its_pages(pair: list[Layout], *, maps: 
 def test_long_rows_of_state_go_by_copy_engines_and_short_ones_by_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     made = list[HostEngine]()
 
-    def make(crossings: Sequence[Crossing], _place: int) -> HostEngine | None:
+    def make(crossings: Sequence[Crossing], _place: int, **_: bool) -> HostEngine | None:
         runs = page_runs(crossings)
         if min((run.nbytes for run in runs), default=0) < 256:
             return None

@@ -18,7 +18,8 @@ from kvproto.data.mapped_parts import EngineLaunch, MappedPart, by_engines
 from kvproto.io.kernels import engine_pages
 from kvproto.io.kernels.base import Done, Events
 from kvproto.io.kernels.crossing import Crossing, Rows
-from kvproto.io.kernels.engine_pages import EnginePages, PageRun, page_runs
+from kvproto.io.kernels.engine_pages import EnginePages, page_runs
+from kvproto.io.kernels.page_stacks import PageRun
 from kvproto.io.kernels.pool import KernelError
 from kvproto.io.transports.base import Transport, UsageError
 from kvproto.io.transports.memory import MemoryTransport
@@ -56,7 +57,7 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> list[HostEngine]:
     """The engines that are made; all parts are long."""
     made = list[HostEngine]()
 
-    def make(crossings: Sequence[Crossing], _place: int) -> HostEngine | None:
+    def make(crossings: Sequence[Crossing], _place: int, **_: bool) -> HostEngine | None:
         runs = page_runs(crossings)
         made.extend([HostEngine(runs)] if runs else [])
         return made[-1] if runs else None
@@ -228,6 +229,21 @@ def test_rows_that_engines_leave_go_with_the_others_on_the_same_device_unless_a_
     assert len(kernel.asked) == 1 and rest.bound == [("table", there, 0, 1)] and rest.asked == [("stream", None)]
 
 
+@pytest.mark.parametrize(("apart", "stacked"), [(True, True), (True, False), (None, True), (False, True)])
+def test_rows_that_are_one_copy_go_by_engines_to_another_device_however_short_they_are(
+    apart: bool | None, stacked: bool
+) -> None:
+    kernel, aside = Kernel(), SimpleNamespace()
+    engine: Any = HostEngine([PageRun(0, 0, 16, 16, 16)])
+    engine.stacks = (SimpleNamespace(),) * stacked
+    part = MappedPart(cast("Any", kernel), (), 9, 1, {}, engine, apart=apart)
+    streams = cast("Any", SimpleNamespace(place_peer=lambda pages: pages, next_copy=lambda: aside))
+    here, there = np.array([5]), np.array([6], "<u4").tobytes()
+    launch: Any = part.bind_rows(cast("Any", "table"), here, there, 0, 1, streams)
+    assert launch.chosen is (apart is True and stacked) and bool(kernel.bound) is not launch.chosen
+    assert launch.aside is (aside if stacked else None) and not launch.edges
+
+
 def test_tokens_of_no_whole_page_go_by_the_kernel_alone() -> None:
     kernel: Any = Kernel()
     part = MappedPart(kernel, (), 9, 4, {}, HostEngine([PageRun(0, 0, 16, 16, 16)]))
@@ -303,6 +319,28 @@ def test_short_pieces_and_hosts_without_a_device_have_no_engine(monkeypatch: pyt
         assert bool(engine_pages.engine_pages([Crossing(64, 2, rows, rows, ((0, 0),))], place)) is found
     monkeypatch.setattr(engine_pages, "_driver_queue", lambda: None)
     assert engine_pages.engine_pages([Crossing(64, 2, rows, rows, ((0, 0),))], 0) is None
+
+
+def test_rows_of_slots_that_are_one_copy_may_be_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, asked = Rows(512, 128, 64, 4), list[Any]()
+    left: list[PageRun] = []
+
+    def stacked(runs: list[PageRun], place: int) -> Any:
+        asked.append((len(runs), place))
+        return [SimpleNamespace(nbytes=1 << 20)], left
+
+    monkeypatch.setattr(engine_pages, "_driver_queue", lambda: lambda *_: 0)
+    monkeypatch.setattr(engine_pages, "device_stacks", stacked)
+    some = [Crossing(64, 2, rows, rows, ((0, 0), (4096, 4096)))]
+    assert engine_pages.engine_pages(some, 2) is None and not asked, "launches of many pages take each run by itself"
+    made = engine_pages.engine_pages(some, 2, slots=True)
+    assert made is not None and (made.page_bytes, asked) == (1 << 20, [(2, 2)])
+    left.append(PageRun(0, 0, engine_pages.LEAST - 1, 1 << 20, 1 << 20))
+    assert engine_pages.engine_pages(some, 2, slots=True) is None
+    left[0] = replace(left[0], nbytes=engine_pages.LEAST)
+    made = engine_pages.engine_pages(some, 2, slots=True)
+    assert made is not None and made.page_bytes == (1 << 20) + engine_pages.LEAST
+    assert engine_pages.engine_pages([], 2, slots=True) is None
 
 
 def test_copies_go_in_batches_and_what_was_queued_before_a_refusal_is_waited_for(

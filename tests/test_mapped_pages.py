@@ -249,15 +249,30 @@ def test_no_part_is_kept_that_cannot_be_made_or_whose_memory_has_moved(monkeypat
 
 def test_rows_are_one_copy_of_which_engines_carry_all_or_at_the_end_long_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     world = Scripted(v_dim=4)
-    monkeypatch.setattr(mapped_pages, "engine_pages", lambda some, _: "engine" * (some[0].row > 8) or None)
+    monkeypatch.setattr(mapped_pages, "engine_pages", lambda some, _, **__: "engine" * (some[0].row > 8) or None)
     whole = world.made()
     assert len(whole.copy) == 2 and (whole.engine, whole.rest) == ("engine", None)
     given = PEER, world.plan, world.part, world.mapped.ours, world.theirs, world.known
     some: Any = world.mapped._make(*given, end=True)
     assert len(some.copy) == 2 and some.engine == "engine" and [each.row for each in some.rest] == [8]
-    monkeypatch.setattr(mapped_pages, "engine_pages", lambda *_: None)
+    monkeypatch.setattr(mapped_pages, "engine_pages", lambda *_, **__: None)
     none: Any = world.mapped._make(*given, end=True)
     assert len(none.copy) == 2 and (none.engine, none.rest) == (None, None)
+
+
+def test_rows_of_a_slot_may_be_one_copy_and_those_of_a_window_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, asked = Scripted(), list[bool]()
+    monkeypatch.setattr(mapped_pages, "engine_pages", lambda *_, slots: asked.append(slots))
+    given = PEER, world.plan, world.part, world.mapped.ours, world.theirs, world.known
+    world.mapped._make(*given)
+    assert set(asked) == {False}
+    asked.clear()
+    world.mapped._make(*given, end=True)
+    assert set(asked) == {True}
+    asked.clear()
+    monkeypatch.setattr(Layout, "window", 5)
+    world.mapped._make(*given, end=True)
+    assert set(asked) == {False}
 
 
 def test_numbers_of_slots_are_on_the_device_once_for_whatever_part_is_not_too_large(

@@ -137,12 +137,13 @@ class MappedPages:
                 there = base + dst + piece.dst_unit * far.head
                 found.setdefault((form.row, piece.units, near, far), []).append((here, there))
         crossings = [Crossing(row, units, near, far, tuple(at)) for (row, units, near, far), at in found.items()]
-        long = [each for each in crossings if engine_pages([each], self.pool.gpu) is not None] if end else crossings
+        gpu, slots = self.pool.gpu, end and not plan.prefill.window
+        long = [each for each in crossings if engine_pages([each], gpu, slots=slots)] if end else crossings
         rest = [each for each in crossings if each not in long] if long else []
         copy, left = (self.kernels.cross(self.pool, some, self.most) if some else None for some in (crossings, rest))
         if copy is None:
             return None
-        engine, size = engine_pages(long, self.pool.gpu) if long else None, plan.decode.page_size
+        engine, size = engine_pages(long, gpu, slots=slots) if long else None, plan.decode.page_size
         numbers = self._numbered(pages) if end and size == 1 and pages <= MOST_SLOTS else None
         apart = self.transport.apart(peer)
         return MappedPart(copy, tuple(sources), pages, size, maps, engine, left, self.most, numbers, apart)

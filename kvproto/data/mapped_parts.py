@@ -8,9 +8,10 @@ part goes by the kernel: its launch takes the host 70 us, the copies of 64 MiB 2
 the same device: there engines copied 313 GB/s, the kernel 855.
 
 What travels at the end is stored likewise, each cache by a launch of its own from its own table.  Some rows of a state
-are long and others short.  To another device engines carry the long ones and the kernel at the same time those that
-are left (`rest`), each on a stream of its own: four prefill ranks of a hybrid on one GPU reach 0.98 of a bulk write so,
-and 0.82 by the kernel alone.
+are long and others short.  To another device engines carry the long ones, all layers as one copy if they are evenly
+spaced (`kvproto.io.kernels.page_stacks`), and the kernel at the same time those that are left (`rest`).  Engines have a
+stream of their own then, so no kernel waits for them: four prefill ranks of a hybrid on one GPU reach 0.98 of a bulk
+write so, and 0.82 by the kernel alone.
 
 Page numbers come from the peer, and a kernel that stores outside mapped memory would end this process.  So they are
 checked against the peer's regions here, as a transport does with offsets.
@@ -89,7 +90,7 @@ class MappedPart:
         if engine is None or low >= high:
             return self.copy.bind(table, self._there(theirs, streams), first, tokens)
         long = self.apart is not False and (high - low) * engine.page_bytes >= LONG
-        long |= self.apart is True and self.rest is not None
+        long |= self.apart is True and bool(self.rest is not None or engine.stacks)
         whole, there, aside = None, torch.empty(0), None
         if not long or self.rest is not None or first % size or end % size:
             there = self._there(theirs, streams)
@@ -97,6 +98,7 @@ class MappedPart:
             whole = self.copy.bind(table, there, first, tokens)
         if self.rest is not None:
             edges.append(_later(self.rest, table, there, first, tokens))
+        if self.rest is not None or engine.stacks:
             aside = streams.next_copy()
         if first % size:
             edges.append(_later(self.copy, table, there, first, low * size - first))

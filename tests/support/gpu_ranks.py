@@ -42,7 +42,7 @@ def pages(room: int) -> list[int]:
 class GpuRanks:
     """One side's ranks."""
 
-    digesting = True
+    digesting, slot_bytes = True, 1 << 20
 
     def __init__(self, side: str) -> None:
         self.prefill, self.ranks, self.pools = side == "P", list[Any](), list[Pool]()
@@ -53,7 +53,8 @@ class GpuRanks:
         """New ranks on these GPUs; the addresses of prefill ranks. `route`: `Settings.route`, or "pinned"."""
         self.close()
         self.own_thread, form = own_thread, self.layout(len(gpus))
-        settings = Settings(route="staged" if route == "pinned" else route, ring_bytes=1 << 22, slot_bytes=1 << 20)  # type: ignore[arg-type]
+        way: Any = "staged" if route == "pinned" else route
+        settings = Settings(route=way, ring_bytes=4 * self.slot_bytes, slot_bytes=self.slot_bytes)
         kind: Callable[..., Any] = PrefillEndpoint if self.prefill else DecodeEndpoint
         for index, gpu in enumerate(gpus):
             pool = self.pool(form, index, f"cuda:{gpu}")
@@ -149,7 +150,7 @@ class GpuRanks:
         return all(found)
 
     def counts(self) -> dict[str, int]:
-        names = "mapped", "pages", "direct", "writes", "faults"
+        names = "mapped", "engine", "pages", "direct", "writes", "faults"
         return {name: sum(each.metrics().get(name, 0) for each in self.ranks) for name in names}
 
     def told(self) -> list[str]:

@@ -14,10 +14,11 @@ from kvproto.verify.testing.task import views
 from support.gpu_ranks import PAGES, TOKENS, GpuRanks, pages
 
 FULL = Cache("full", (CachePart("k", 4, 128), CachePart("v", 4, 128)), (1,))
-#: as of a gated delta net and of Mamba2's one group, so that a chunk of state has one of the two layers; the heads of a
-#: slot are long enough for copy engines
+#: as of a gated delta net and of Mamba2's one group, so that a chunk of state has half the layers; the heads of a slot
+#: are long enough for copy engines, and those of a chunk for one copy
 PARTS = CachePart("q", 4, 768), CachePart("B", 1, 774), CachePart("heads", 4, 1 << 17)
-STATE = Cache("state", PARTS, (0, 1), "", END, 2)
+LAYERS = 16
+STATE = Cache("state", PARTS, tuple(range(LAYERS)), "", END, 2)
 #: a window that begins in the middle of a page
 LOCAL = Cache("local", (CachePart("k", 4, 256), CachePart("v", 4, 128)), (0, 1), "", WINDOW, 2, window=40)
 
@@ -25,7 +26,7 @@ LOCAL = Cache("local", (CachePart("k", 4, 256), CachePart("v", 4, 128)), (0, 1),
 class GpuState(GpuRanks):
     """One side's ranks."""
 
-    last = STATE
+    last, slot_bytes = STATE, 1 << 23
 
     def make(self, gpus: tuple[int, ...], own_thread: bool, route: str) -> list[str]:
         self.digesting = route == "staged"  # with them nothing is written straight into slots and windows
@@ -33,7 +34,7 @@ class GpuState(GpuRanks):
 
     @classmethod
     def layout(cls, tp: int) -> Layout:
-        return Layout.of_caches([FULL, cls.last], layers=2, page_size=16, tp=tp)
+        return Layout.of_caches([FULL, cls.last], layers=LAYERS, page_size=16, tp=tp)
 
     def pool(self, form: Layout, index: int, device: str) -> Pool:
         host = noise(form, index, PAGES, 1 if self.prefill else 2)

@@ -4,7 +4,7 @@ Where a page is one run of bytes on both sides, or a few long ones, as in pools 
 is needed: the driver takes a batch of copies, and the copy engines carry it at the rate of the link.  A forward beside
 them keeps all of its multiprocessors.  A copy costs the host 0.7 us, so pieces of `LEAST` bytes or more go that way,
 and shorter ones by the kernel (`across`), which takes any piece.  A batch begins to move when all of it is queued,
-hence batches of `TOGETHER` copies.
+hence batches of `TOGETHER` copies.  Rows of a slot of state that lie evenly spaced are one copy (`page_stacks`).
 
 On two H200s 1 GiB in pieces of 2 MiB takes 2.78 ms, in pieces of 512 KiB 2.85, in pieces of 256 KiB 2.92, of which the
 host is busy for 0.36, 1.42 and 2.73; as one copy 2.72, by the kernel 2.91.  In one batch it takes 3.03, 3.87 and 5.00.
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -26,6 +25,7 @@ import numpy.typing as npt
 from kvproto.io.kernels.base import Events
 from kvproto.io.kernels.crossing import Crossing, Rows
 from kvproto.io.kernels.current_device import use_device
+from kvproto.io.kernels.page_stacks import PageRun, StackCopy, device_stacks
 from kvproto.io.kernels.pool import KernelError
 from kvproto.io.ticket import Ticket
 from kvproto.io.transports.device_maps import cuda_driver
@@ -44,17 +44,6 @@ NearPages = PageIds | tuple[int, ...]
 Copies = npt.NDArray[np.uint64]
 #: queues the copies [first, end) of such rows on a raw stream; returns the driver's code, 0 if all went well
 Queue = Callable[[Copies, int, int, int], int]
-
-
-@dataclass(frozen=True, slots=True)
-class PageRun:
-    """A run of bytes of every page: its addresses in page 0 on both sides, and the steps of pages."""
-
-    here: int
-    there: int
-    nbytes: int
-    step: int
-    far_step: int
 
 
 def page_runs(crossings: Sequence[Crossing]) -> list[PageRun]:
@@ -92,9 +81,10 @@ def _dense(rows: Rows, heads: int, row: int) -> bool:
 class EnginePages:
     """The copies of one part's whole pages."""
 
-    def __init__(self, place: int, runs: Sequence[PageRun], queue: Queue) -> None:
-        """`place`: the number of this rank's device."""
+    def __init__(self, place: int, runs: Sequence[PageRun], queue: Queue, stacks: Sequence[StackCopy] = ()) -> None:
+        """`place`: the number of this rank's device; `stacks`: of slots of state, beside the runs."""
         self._place, self._queue, self._events = place, queue, Events()
+        self.stacks = tuple(stacks)
         columns = ([getattr(run, name) for run in runs] for name in ("here", "there", "nbytes", "step", "far_step"))
         self._here, self._there, self._nbytes, self._step, self._far_step = (
             np.array(column, np.int64)[:, None] for column in columns
@@ -103,7 +93,7 @@ class EnginePages:
         self._first = np.ascontiguousarray(np.concatenate((self._there, self._here, self._nbytes), 1).T)
         self._steps = np.ascontiguousarray(np.concatenate((self._far_step, self._step, 0 * self._nbytes), 1).T)
         #: bytes of a page
-        self.page_bytes = sum(run.nbytes for run in runs)
+        self.page_bytes = sum(run.nbytes for run in runs) + sum(stack.nbytes for stack in stacks)
         #: whether pages that follow one another on both sides are one copy
         self._joins = all(run.nbytes == run.step == run.far_step for run in runs)
 
@@ -112,13 +102,14 @@ class EnginePages:
 
         KernelError: the driver refused, perhaps after it has taken some.
         """
-        copies = self.copies(near, far)
-        count = copies.shape[1]
         with use_device(self._place):
-            for at in range(0, count, TOGETHER):
-                failed = self._queue(copies, at, min(at + TOGETHER, count), stream.cuda_stream)
-                if failed:
-                    raise KernelError(f"the driver does not copy pages (CUresult {failed})")
+            for stack in self.stacks:
+                _need_success(stack(near[0], int(far[0]), stream.cuda_stream))
+            if len(self._nbytes):
+                copies = self.copies(near, far)
+                count = copies.shape[1]
+                for at in range(0, count, TOGETHER):
+                    _need_success(self._queue(copies, at, min(at + TOGETHER, count), stream.cuda_stream))
             return self._events.ticket(stream)
 
     def copies(self, near: NearPages, far: PageIds) -> Copies:
@@ -138,16 +129,22 @@ class EnginePages:
         return np.stack([each.T.ravel() for each in (theirs, ours, nbytes)]).astype(np.uint64)
 
 
-def engine_pages(crossings: Sequence[Crossing], place: int) -> EnginePages | None:
+def _need_success(failed: int) -> None:
+    if failed:
+        raise KernelError(f"the driver does not copy pages (CUresult {failed})")
+
+
+def engine_pages(crossings: Sequence[Crossing], place: int, *, slots: bool = False) -> EnginePages | None:
     """Return the copies of these planes by engines; None: short pieces, or a driver without batches.
 
-    `place`: the number of the device; -1, the CPU, has none.
+    `place`: the number of the device; -1, the CPU, has none. `slots`: each launch is of one slot of state.
     """
     queue = _driver_queue() if place >= 0 else None
     runs = page_runs(crossings) if queue is not None else []
-    if queue is None or not runs or min(run.nbytes for run in runs) < LEAST:
+    stacked, alone = device_stacks(runs, place) if slots and runs else ([], runs)
+    if queue is None or not runs or min((run.nbytes for run in alone), default=LEAST) < LEAST:
         return None
-    return EnginePages(place, runs, queue)
+    return EnginePages(place, alone, queue, stacked)
 
 
 class _Attributes(ctypes.Structure):

@@ -80,7 +80,7 @@ def share(region: MemoryRegion) -> bytes:
     if driver is None or not this_host():
         return b""
     with on_device(driver, region.dev) as there:
-        whole = _allocation(driver, region.addr) if there else None
+        whole = allocation(driver, region.addr) if there else None
         handle = _Handle()
         if whole is None or driver.cuIpcGetMemHandle(ctypes.byref(handle), ctypes.c_uint64(whole[0])) != 0:
             return b""
@@ -97,7 +97,8 @@ def uuid_of(device: int) -> bytes:
     return b"" if ask(ctypes.byref(uuid), place) else bytes(uuid)
 
 
-def _allocation(driver: Any, address: int) -> tuple[int, int] | None:
+def allocation(driver: Any, address: int) -> tuple[int, int] | None:
+    """Return the first address and the bytes of the allocation of this address; None: it is in none."""
     base, size = ctypes.c_uint64(), ctypes.c_size_t()
     found = driver.cuMemGetAddressRange_v2(ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(address)) == 0
     return (base.value, size.value) if found else None
@@ -189,7 +190,7 @@ class DeviceMaps:
             if failed:
                 return 0, f"the driver does not open it (CUresult {failed})"
             base = opened[handle] = place.value
-        whole = _allocation(driver, base)
+        whole = allocation(driver, base)
         inside = whole is not None and base + offset + region.nbytes <= whole[0] + whole[1]
         return (base + offset, "") if inside else (0, "it is not inside of the allocation that it names")
 

@@ -44,14 +44,18 @@ def pages_at_end(layout: Layout, pages: int) -> int:
 def empty_caches(
     layout: Layout, rank: int, pages: int, slots: int = 0, device: torch.device | str = "cpu"
 ) -> CachePool:  # fmt: skip
-    """A rank's pool of named caches, of whatever bytes; `slots`: of each at the end (0: `pages_at_end`)."""
+    """A rank's pool of named caches, of whatever bytes; `slots`: of each at the end (0: `pages_at_end`).
+
+    A part of state is one tensor of all layers, as in SGLang; other parts have one for each layer."""
     parts = dict[str, list[torch.Tensor]]()
     for each, held in ((layout, pages), *((end, slots or pages_at_end(end, pages)) for end in layout.ends)):
         for kind in each.kinds:
             inner = (each.page_size, each.units_of(kind, rank)[1])
             shape = held, *(inner if each.order == "NHD" else inner[::-1]), kind.row
-            layers = range(each.rows_of(kind, rank)[1])
-            parts[kind.name] = [torch.empty(shape, dtype=torch.uint8, device=device) for _ in layers]
+            layers = each.rows_of(kind, rank)[1]
+            whole = 1 if each is not layout and not each.window else layers
+            made = [torch.empty((layers // whole, *shape), dtype=torch.uint8, device=device) for _ in range(whole)]
+            parts[kind.name] = [layer for some in made for layer in some]
     tensors = {f"{name} {at}": view for name, views in parts.items() for at, view in enumerate(views)}
     return CachePool(layout, rank, parts, tensors)
 
