@@ -34,6 +34,10 @@ from kvproto.layout.sharding import Layout
 from kvproto.settings import Route, Settings
 
 LAYERS = 60
+#: processes of one GPU take turns of milliseconds on it, so each needs more in flight than one alone
+PAGE_WRITES = 16
+#: seconds of a room's forward, in which its launches are prepared
+FORWARD_S = 2e-4
 RANKS, INSTANCES = 4, 4
 #: rooms of which the descriptors are posted, too: each takes as long as the one before
 DESCRIBED = 8
@@ -64,7 +68,8 @@ def form_of(rooms: int, tokens: int, chunk_tokens: int, groups: int, route: Rout
     need = sum(plan.grant_bytes(0, cut) for cut in cuts) * -(-rooms // INSTANCES) * plan.state_groups
     whole = 2 * decode.slot_bytes(0, chunk_tokens)  # a ring of less takes no joint chunks
     ring = max(whole, min(MOST_RING, need))
-    return replace(form, settings=Settings(ring_bytes=ring, slots=8, window=64, route=route, trace=256))
+    settings = Settings(ring_bytes=ring, slots=8, window=64, page_writes=PAGE_WRITES, route=route, trace=256)
+    return replace(form, settings=settings)
 
 
 class Hybrid(BenchProcesses):
@@ -73,15 +78,15 @@ class Hybrid(BenchProcesses):
     def measure(self, form: HybridForm, repeats: int) -> dict[str, Any]:
         made = self.members.tell("PD", "begin", form)
         self.members.tell("D", "call", [address for (side, _), address in made.items() if side == "P"])
-        right, gen, times, bulks, stores = self._checked(0), 1, list[float](), list[float](), list[float]()
+        right, gen, times, bulks, stores = self._checked(form.rooms, 0), 1, list[float](), list[float](), list[float]()
         maps = all(self.members.tell("P", "bind_stores").values())
         while len(times) < repeats:
             bulks.append(self._spent("write", "P"))
             stores += [self._spent("store", "P")] if maps else []
-            times.append(self._moved(gen))
+            times.append(self._moved(form.rooms, gen))
             gen += 1
         found = self._described(form)
-        right &= self._checked(gen)
+        right &= self._checked(form.rooms, gen)
         nbytes = form.rooms * sum(form.owed(writer, 0) for writer in range(RANKS))
         busiest = max(form.owed(writer, 0) for writer in range(RANKS)) * RANKS * form.rooms / nbytes
         time_s, bulk_s, store_s = (statistics.median(each or [0.0]) for each in (times, bulks, stores))
@@ -107,16 +112,16 @@ class Hybrid(BenchProcesses):
         right = all(self.members.tell("D", "whole").values())
         return {"descriptors_ms": spent, "pieces": sum(pieces), "descriptors_right": right}
 
-    def _moved(self, gen: int) -> float:
+    def _moved(self, rooms: int, gen: int) -> float:
         self.members.tell("PD", "ask", gen)
-        return self._spent("run", "PD", gen)
+        return self._spent("run", "PD", gen, lead_s=LEAD_S + rooms * FORWARD_S)
 
-    def _spent(self, name: str, sides: str, *args: Any) -> float:
-        return spent(self.members.tell(sides, name, *args, time.perf_counter() + LEAD_S), sides[-1])
+    def _spent(self, name: str, sides: str, *args: Any, lead_s: float = LEAD_S) -> float:
+        return spent(self.members.tell(sides, name, *args, time.perf_counter() + lead_s), sides[-1])
 
-    def _checked(self, gen: int) -> bool:
+    def _checked(self, rooms: int, gen: int) -> bool:
         self.members.tell("D", "mark")
-        self._moved(gen)
+        self._moved(rooms, gen)
         return all(self.members.tell("D", "whole").values())
 
 

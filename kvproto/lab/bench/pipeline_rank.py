@@ -44,6 +44,8 @@ from kvproto.verify.testing import inside
 LONGEST_S = 60.0
 #: fewer cores than processes that poll without end may need
 CROWDED = len(os.sched_getaffinity(0)) < 16
+#: rooms of one forward, after which an engine polls
+FORWARD = 8
 Moment = tuple[str, int, float]
 
 
@@ -241,9 +243,11 @@ class PipelineRank:
         self.log.clear()
         begin = begin_at(endpoint, at)
         if self.side == "P":
-            for room, gen in rooms:
+            for number, (room, gen) in enumerate(rooms, 1):
                 endpoint.produced(Room(room, gen), tokens)
                 endpoint.aux(Room(room, gen), b"token")
+                if not number % FORWARD:
+                    endpoint.poll()
         while left:
             endpoint.poll()
             for outcome in endpoint.finished():
