@@ -55,7 +55,7 @@ class PrefillWorker(Worker[PrefillEndpoint]):
             self._forgo(room)
 
     def _forgo(self, room: Room) -> None:
-        """Fail a room of which a write still reads, as one to a process that stands does for `Timing.write`.
+        """Fail a room of which a write still reads, as one to a process that stands may for a minute.
 
         What is read by a write of a failed room never counts as KV, so its blocks may be written to.
         """

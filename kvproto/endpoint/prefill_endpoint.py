@@ -438,12 +438,13 @@ class PrefillEndpoint(Endpoint):
         assert plan is not None
         if pool.is_husk:
             return
-        if self._rank.settings.route != "pages":
+        staged = self._rank.settings.route != "pages"
+        if staged:
             for shares in plan.cuts(self._owed(caller, plan), groups):
                 self._data.kernels.prepare(pool, "gather", shares)
         if plan.state is not None:
             mine, tokens = plan.state_cuts(self._owed(caller, plan.state)), self._owed(caller, plan)
-            prepare_ends(self._data.kernels, "gather", pool, mine, tokens if plan.joint_tokens else ())
+            prepare_ends(self._data.kernels, "gather", pool, mine, tokens if staged and plan.joint_tokens else ())
 
     def _map_pages(self, caller: LinkPeer, peer: str) -> None:
         assert caller.plan is not None
