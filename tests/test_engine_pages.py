@@ -340,7 +340,7 @@ def test_rows_of_slots_that_are_one_copy_may_be_short(monkeypatch: pytest.Monkey
     left[0] = replace(left[0], nbytes=engine_pages.LEAST)
     made = engine_pages.engine_pages(some, 2, slots=True)
     assert made is not None and made.page_bytes == (1 << 20) + engine_pages.LEAST
-    assert engine_pages.engine_pages([], 2, slots=True) is None
+    assert engine_pages.engine_pages([], 2, slots=True) is None and len(asked) == 3, "of nothing there is no stack"
 
 
 def test_copies_go_in_batches_and_what_was_queued_before_a_refusal_is_waited_for(

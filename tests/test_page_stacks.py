@@ -40,6 +40,8 @@ def test_rows_evenly_spaced_on_both_sides_are_one_stack() -> None:
     assert stacks(made[:-1], anywhere) == ([], made[:-1]), "too few rows"
     short = [replace(run, nbytes=ROW - 1) for run in made]
     assert stacks(short, anywhere) == ([], short), "too few bytes"
+    long = runs(LEAST_ROWS - 1, 2 * ROW)
+    assert stacks(long, anywhere) == ([], long), "bytes enough, and too few rows"
     longer = runs(2 * LEAST_ROWS, ROW // 2)
     assert stacks(longer, anywhere) == ([PageStack(longer[0], 2 * LEAST_ROWS, NEAR, FAR)], [])
     assert stacks([], anywhere) == ([], [])
@@ -51,6 +53,16 @@ def test_parts_that_lie_between_one_another_are_a_stack_each() -> None:
     assert made == [PageStack(q[0], 9, NEAR, FAR), PageStack(v[0], 9, NEAR, FAR)] and not left
     alone = PageRun(HERE + 3 * ROW, THERE, ROW, ROW, 4 * ROW)
     assert stacks([*q, alone], anywhere) == ([PageStack(q[0], 9, NEAR, FAR)], [alone])
+
+
+def test_so_many_parts_may_lie_between_two_rows_and_no_more() -> None:
+    for parts, found in ((page_stacks._NEAR, page_stacks._NEAR), (page_stacks._NEAR + 1, 0)):
+        far = 2 * parts * ROW
+        mixed = [
+            PageRun(HERE + (row * parts + part) * 2 * ROW, THERE + row * far + part * 2 * ROW, ROW + part, ROW, ROW)
+            for row in range(LEAST_ROWS) for part in range(parts)
+        ]  # fmt: skip
+        assert len(stacks(mixed, anywhere)[0]) == found
 
 
 def test_the_longest_stack_that_begins_with_a_row_is_taken() -> None:
@@ -126,6 +138,8 @@ def test_a_copy_moves_the_rows_of_one_slot_and_nothing_else() -> None:
 @pytest.mark.parametrize(("apart", "step", "lines"), [
     (page_stacks.MOST_PITCH, 64, (page_stacks.MOST_PITCH, 1)), (1 << 31, 1 << 20, (1 << 20, 1 << 11)),
     (1 << 31, 3 << 20, (1 << 31, 1)), (1 << 31, 0, (1 << 31, 1)), (1 << 32, 1 << 31, (1 << 32, 1)),
+    (page_stacks.MOST_PITCH, 1, (page_stacks.MOST_PITCH, 1)), (1 << 31, 1, (1, 1 << 31)),
+    (2 * page_stacks.MOST_PITCH, page_stacks.MOST_PITCH, (page_stacks.MOST_PITCH, 2)),
 ])  # fmt: skip
 def test_slices_far_apart_have_as_many_lines_as_there_are_slots_between_them(
     apart: int, step: int, lines: tuple[int, int]
