@@ -170,7 +170,6 @@ def test_stacks_go_before_the_runs_beside_them_and_a_refusal_is_told(monkeypatch
         return code
 
     monkeypatch.setattr(Events, "ticket", lambda _, on: ("ticket", on))
-    copy: Any = stacked
     monkeypatch.setattr(page_stacks.StackCopy, "__call__", lambda _, *about: stacked(*about))
     copy, code = StackCopy(PageStack(runs(1)[0], 8, NEAR, FAR), by_hand), 0
     run, stream = PageRun(1000, 2000, 16, 16, 32), SimpleNamespace(cuda_stream=9)

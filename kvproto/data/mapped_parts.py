@@ -90,7 +90,8 @@ class MappedPart:
         if engine is None or low >= high:
             return self.copy.bind(table, self._there(theirs, streams), first, tokens)
         long = self.apart is not False and (high - low) * engine.page_bytes >= LONG
-        long |= self.apart is True and bool(self.rest is not None or engine.stacks)
+        beside = self.rest is not None or bool(engine.stacks)
+        long |= self.apart is True and beside
         whole, there, aside = None, torch.empty(0), None
         if not long or self.rest is not None or first % size or end % size:
             there = self._there(theirs, streams)
@@ -98,7 +99,7 @@ class MappedPart:
             whole = self.copy.bind(table, there, first, tokens)
         if self.rest is not None:
             edges.append(_later(self.rest, table, there, first, tokens))
-        if self.rest is not None or engine.stacks:
+        if beside:
             aside = streams.next_copy()
         if first % size:
             edges.append(_later(self.copy, table, there, first, low * size - first))

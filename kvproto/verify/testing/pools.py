@@ -53,9 +53,10 @@ def empty_caches(
             inner = (each.page_size, each.units_of(kind, rank)[1])
             shape = held, *(inner if each.order == "NHD" else inner[::-1]), kind.row
             layers = each.rows_of(kind, rank)[1]
-            whole = 1 if each is not layout and not each.window else layers
-            made = [torch.empty((layers // whole, *shape), dtype=torch.uint8, device=device) for _ in range(whole)]
-            parts[kind.name] = [layer for some in made for layer in some]
+            if each is layout or each.window:
+                parts[kind.name] = [torch.empty(shape, dtype=torch.uint8, device=device) for _ in range(layers)]
+            else:
+                parts[kind.name] = [*torch.empty((layers, *shape), dtype=torch.uint8, device=device)]
     tensors = {f"{name} {at}": view for name, views in parts.items() for at, view in enumerate(views)}
     return CachePool(layout, rank, parts, tensors)
 
