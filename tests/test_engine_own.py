@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 
 from examples.engine_runs.cell import of_vllm
 from examples.engine_runs.table import told
-from examples.vllm import own
+from examples.vllm import own, run
 from examples.vllm.instances import PORTS, side_channel
 from examples.vllm.judging import Row
 from examples.vllm.own import ANSWERED, OWN, THERE
@@ -81,9 +80,13 @@ def test_a_run_that_does_not_start_is_killed_with_all_that_it_has_started(
 ) -> None:
     monkeypatch.setattr(own, "STARTS_S", 0.2)
     monkeypatch.setattr(own, "LOOK_S", 0.02)
-    child = "import subprocess,sys,time; p=subprocess.Popen(['sleep','60']); print(p.pid, flush=True)"
-    command = [sys.executable, "-c", f"{child}; print('{ANSWERED}', flush=True); time.sleep(60)"]
-    (found,) = own.run(command, "1-2", ["in turn"], tmp_path)
+
+    def play() -> int:
+        print(subprocess.Popen(["sleep", "60"]).pid, ANSWERED)
+        time.sleep(60)
+        return 0
+
+    (found,) = own.run(play, "1-2", ["in turn"], tmp_path)
     assert found.wrong == ["did not start in 0 s"]
     left = int((tmp_path / f"1-2-{OWN}.log").read_text().split()[0])
     for _ in range(100):
@@ -94,10 +97,13 @@ def test_a_run_that_does_not_start_is_killed_with_all_that_it_has_started(
 
 
 def test_only_rows_of_kvproto_make_the_run_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    refused = [sys.executable, "-c", f"print({ANSWERED!r}); raise ValueError('no such thing')"]
-    popen, ended = subprocess.Popen, subprocess.CompletedProcess[bytes]([], 3)
-    monkeypatch.setattr(subprocess, "Popen", lambda _, **how: popen(refused, **how))
-    monkeypatch.setattr(subprocess, "run", lambda *_, **_how: ended)
+    def one(_pair: str, carrier: str, _names: list[str], _out: Path) -> int:
+        if carrier != OWN:
+            return 3
+        print(ANSWERED)
+        raise ValueError("no such thing")
+
+    monkeypatch.setattr(run, "one", one)
     rows = Rows(tmp_path, "1-2", OWN)
     rows.keep(row("in turn", note="of an older run"))
     rows.keep(row("killed"))

@@ -55,10 +55,11 @@ class Host:
 
     def make(self, made: Callable[[], T]) -> T:
         """Call this in a thread that is there, as is every process that it starts."""
-        with ThreadPoolExecutor(1, initializer=self._enter) as thread:
+        with ThreadPoolExecutor(1, initializer=self.enter) as thread:
             return thread.submit(made).result()
 
-    def _enter(self) -> None:
+    def enter(self) -> None:
+        """Have this thread be there, and whatever it starts."""
         libc = ctypes.CDLL(None, use_errno=True)
         with Path("/run/netns", self.name).open() as there:
             # /sys tells of the devices of the namespace in which it was mounted, and UCX looks for them there

@@ -9,7 +9,7 @@ replace all four, one after the other, each by the other build under the same na
     drained       the router leaves the instance out, it gets SIGTERM, its successor is added
     cut off       SIGTERM at once, without a word to the router; vLLM cuts requests in flight off, and kills its engine
                   (--shutdown-timeout 0, its default)
-    shut down     SIGTERM at once; requests in flight may end (vLLM: --shutdown-timeout 60; SGLang: always)
+    shut down     SIGTERM at once; requests in flight may end (vLLM: --shutdown-timeout 30; SGLang: always)
     killed        SIGKILL, of the prefill instances alone; the fleet goes on without it until so many more answers have
                   come, then its successor starts
     scaled        the router gets a third prefill and a third decode instance, of the other build; then the first of
@@ -50,7 +50,7 @@ CLIENTS = 4
 #: answers of a successor itself before the next instance is replaced, and seconds in which they must come
 BETWEEN, BETWEEN_S = 24, 300.0
 #: seconds that an instance has for its own requests
-SHUTDOWN_S = 60
+SHUTDOWN_S = 30
 
 
 class Upgrade:

@@ -6,18 +6,22 @@ the parent's end; the child's is `serving`.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import math
 import multiprocessing
 import os
 import time
+from functools import cache
 from pathlib import Path
 
 import msgspec
+import psutil
 
 from examples.engine_runs.hosts import Host
+from examples.engine_runs.zygote import Zygote, environment
 from examples.sglang.messages import Answer, Request, Start
-from examples.sglang.serving import serve
+from examples.sglang.serving import prepare, serve
 
 HERE = Path(__file__).parent
 #: seconds within which an instance serves, and answers
@@ -38,17 +42,15 @@ class Instance:
         self._serves = False
         context = multiprocessing.get_context("spawn")
         self._line, other = context.Pipe()
-        before = dict(os.environ)
-        os.environ.update(_environment(start))
-        try:
-            self.process = context.Process(target=serve, args=(start, other), daemon=False)
-            if host:
-                host.make(self.process.start)
-            else:
-                self.process.start()
-        finally:
-            os.environ.clear()
-            os.environ.update(before)
+        everywhere = _everywhere(start)
+        args = start, everywhere | _own(start), host, other
+        if start.device == "cpu":
+            self.process = _zygote(frozenset(everywhere.items())).start(serve, *args)
+        else:  # SGLang's import may use a GPU, and who has done so cannot be forked
+            with environment(args[1]):
+                spawned = context.Process(target=serve, args=args)
+                spawned.start()
+            self.process = psutil.Process(spawned.pid)
         other.close()
 
     def allow(self, patience: float) -> None:
@@ -99,11 +101,8 @@ class Instance:
         return why
 
     def _each(self, action: str) -> None:
-        import psutil
-
         with contextlib.suppress(psutil.NoSuchProcess):
-            first = psutil.Process(self.process.pid)
-            for one in [first, *first.children(recursive=True)]:
+            for one in [self.process, *self.process.children(recursive=True)]:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     getattr(one, action)()
 
@@ -118,40 +117,55 @@ class Instance:
     def kill(self) -> None:
         """All of its processes die at once."""
         self._each("kill")
-        self.process.join()
+        self.process.wait()
 
     def close(self) -> None:
         """End it, and all that it has started."""
-        import psutil
-
         with contextlib.suppress(psutil.NoSuchProcess):
-            family = psutil.Process(self.process.pid).children(recursive=True)
+            family = self.process.children(recursive=True)
             with contextlib.suppress(OSError):
                 self._line.send(None)
-            self.process.join(END_S[self.start.device])
-            for one in [*family, psutil.Process(self.process.pid)]:
+            with contextlib.suppress(psutil.TimeoutExpired):
+                self.process.wait(END_S[self.start.device])
+            for one in [*family, self.process]:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     one.kill()
 
 
-def _environment(start: Start) -> dict[str, str]:
-    folder = Path(start.folder)
-    cores, on_cpu = os.cpu_count() or 1, start.device == "cpu"
+@cache
+def _zygote(everywhere: frozenset[tuple[str, str]]) -> Zygote:
+    """Return the process of which instances with this environment are forked."""
+    made = Zygote(prepare, dict(everywhere))
+    atexit.register(made.close)
+    return made
+
+
+def _everywhere(start: Start) -> dict[str, str]:
+    """Return the variables that SGLang's import needs, alike in all instances of a kind."""
+    on_cpu = start.device == "cpu"
     folders = [*[HERE / "gpu"] * (not on_cpu), HERE / "cpu", HERE / "probe"]
     folders += [HERE / "kernels"] * ("SGLANG_USE_CPU_ENGINE" in start.environment)
     folders += map(Path, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
-    own = {
+    return {
         "HF_HUB_OFFLINE": "1", "PYTHONPATH": ":".join(map(str, folders)), "OMP_NUM_THREADS": "1",
         "TORCHDYNAMO_DISABLE": "1",  # nothing of a forward is compiled: that takes minutes
-        "MOONCAKE_PROTOCOL": "tcp", "MC_LOG_LEVEL": "ERROR", "SGLANG_HOST_IP": start.address,
-        "SGLANG_LOCAL_IP_NIC": "lo", "PROBE": str(folder), "PROBE_SIDE": start.side, "PYTHONWARNINGS": "ignore",
+        "MOONCAKE_PROTOCOL": "tcp", "MC_LOG_LEVEL": "ERROR", "PYTHONWARNINGS": "ignore",
+        "SGLANG_LOCAL_IP_NIC": "lo", **start.environment,
+    }  # fmt: skip
+
+
+def _own(start: Start) -> dict[str, str]:
+    """Return the variables of this instance."""
+    folder, cores = Path(start.folder), os.cpu_count() or 1
+    own = {
+        "SGLANG_HOST_IP": start.address, "PROBE": str(folder), "PROBE_SIDE": start.side,
         "KVPROTO_SGLANG": msgspec.json.encode({
             "digests": str(folder) if start.digests else "", "ring_bytes": RING_BYTES * start.scale, "keys": start.keys,
         }).decode(),
     }  # fmt: skip
-    if not on_cpu:  # instances share GPUs, so that their memory is never balanced
+    if start.device != "cpu":  # instances share GPUs, so that their memory is never balanced
         own |= {"SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK": "0"}
         own |= {"GPU_CROWDED": "1"} if start.crowded else {}
     elif start.ranks > 1:
         own["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join(str(rank % cores) for rank in range(start.ranks))
-    return own | start.environment
+    return own

@@ -7,6 +7,7 @@ may be aborted.  On a CPU schedulers without any request sleep until there is on
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import sys
 import time
@@ -14,6 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from examples.engine_runs.hosts import Host
 from examples.sglang.messages import WHOLE, Answer, Request, Start
 
 #: kvproto's backend, and the one of an instance that does both
@@ -33,9 +35,20 @@ DRAFTING: dict[str, Any] = {
 TOKENS = {"max_total_tokens": 8192, "context_length": 1024, "chunked_prefill_size": 64}
 
 
-def serve(start: Start, line: Connection) -> None:
-    """The child.  What it starts has its path, and that of the parent is not PYTHONPATH's."""
+def prepare() -> None:
+    """Import what instances run.  What they start has their path, and the parent's is not PYTHONPATH's."""
     sys.path[:0] = os.environ["PYTHONPATH"].split(os.pathsep)
+    for name in ("entrypoints.engine", *importlib.import_module("forking").IMPORTED):
+        importlib.import_module(f"sglang.srt.{name}")
+
+
+def serve(start: Start, environment: dict[str, str], host: Host | None, line: Connection) -> None:
+    """The child, with this environment, on this host if there are several."""
+    os.environ.update(environment)
+    if start.device != "cpu":
+        sys.path[:0] = os.environ["PYTHONPATH"].split(os.pathsep)
+    if host:
+        host.enter()
     if start.backend not in OURS:  # why another backend refuses a pair stands in its log alone
         log = os.open(Path(start.folder, f"{start.side}.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         for stream in (1, 2):

@@ -12,6 +12,7 @@ import socket
 import time
 from contextlib import ExitStack, suppress
 from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -46,10 +47,12 @@ SERVED: dict[Kind, dict[str, Any]] = {
 #: they are sent, and their first forward fails: so forwards of stages are traced, and then run eagerly
 EAGER: dict[str, Any] = {"enforce_eager": True}
 TRACED: dict[str, Any] = {"compilation_config": {"mode": 2, "backend": "eager"}}
+#: bytes of a rank's cache: 32 prompts of 333 tokens, several times
+CACHE_BYTES = 256 << 20
 #: where NixlConnector listens: ports for each instance, one a data-parallel rank, out of these
 PORTS, SIDE_CHANNELS = 8, range(20_000, 30_000)
 ENVIRONMENT = {
-    "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1",
+    "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1", "UCX_TLS": "tcp,self,sm",
     "UCX_LOG_LEVEL": "error", "NIXL_LOG_LEVEL": "ERROR", "VLLM_HOST_IP": "127.0.0.1", "TORCH_NUM_THREADS": "1",
 }  # fmt: skip
@@ -85,6 +88,16 @@ def side_channel(name: str) -> int:
     raise RuntimeError("no port is free for NixlConnector")
 
 
+def prepare() -> None:
+    """Import what an instance and its processes run."""
+    os.environ.update(ENVIRONMENT)
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
+    forking.install()
+    for name in ("vllm.v1.engine.async_llm", *forking.IMPORTED):
+        import_module(name)
+
+
 class Answer(msgspec.Struct):
     """Tokens, how many of the prompt were not computed there, when the first one came, and when it was over."""
 
@@ -108,12 +121,10 @@ class Instance:
 
         `host`: the one on which its processes are; None: this one.
         """
-        os.environ.update(ENVIRONMENT | (host.environment if host else {}))
-        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-        os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
+        prepare()
+        os.environ.update(host.environment if host else {})
         if drafting(model, kind):  # what judges drafts is compiled in eager mode, too, which takes minutes
             os.environ["TORCHDYNAMO_DISABLE"] = "1"
-        forking.install()
         from vllm.config import KVTransferConfig
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
@@ -141,7 +152,7 @@ class Instance:
         args = AsyncEngineArgs(
             model=str(model), skip_tokenizer_init=True, max_model_len=512, max_num_seqs=8, seed=0,
             tensor_parallel_size=cut.tp, pipeline_parallel_size=cut.pp, data_parallel_size=cut.dp,
-            disable_custom_all_reduce=True,
+            disable_custom_all_reduce=True, kv_cache_memory_bytes=CACHE_BYTES,
             enable_chunked_prefill=True, max_num_batched_tokens=CHUNK if produces else 512,
             kv_transfer_config=transfer, speculative_config=drafting(model, kind),
             **SERVED[kind], **(EAGER if cut.pp == 1 else TRACED),

@@ -8,12 +8,17 @@ file and which is killed, with all that it has started, when it takes too long.
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import re
 import signal
-import subprocess
+import sys
 import time
+import traceback
+from collections.abc import Callable
+from multiprocessing.context import ForkProcess
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 
@@ -21,6 +26,8 @@ from examples.engine_runs.build import build
 from examples.vllm.judging import Row
 
 OWN = "nixl"
+#: of this process, which has imported vLLM
+FORKING = multiprocessing.get_context("fork")
 #: lines of a run's output between which instances start
 ANSWERED, THERE = "the whole model has answered", "all instances are warm"
 #: seconds in which the instances have to start and answer once, in which a scenario has to end, and one that replaces
@@ -33,27 +40,26 @@ ERROR = re.compile(r"\b\w*(?:Error|Exception): (?P<told>.*\w.*)")
 POINTERS = "root cause", "background process", "EngineCore encountered", "cancelled"
 
 
-def run(command: list[str], pair: str, names: list[str], out: Path) -> list[Row]:
+def run(play: Callable[[], int], pair: str, names: list[str], out: Path) -> list[Row]:
     """Run these scenarios in a process; return their rows, also of those that it has not made.
 
     Args:
-        command: what runs them and keeps the rows it makes.
+        play: runs them, and keeps the rows it makes.
         pair: the pair.
         names: its scenarios, whose older rows are gone.
         out: where rows are kept; the output is written there, too.
 
     """
     log, begun = out / f"{pair}-{OWN}.log", time.monotonic()
-    with log.open("w") as file:
-        process = subprocess.Popen(  # noqa: S603  # our own program
-            command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
-        )
-        try:
-            late = _end(process, log, STARTS_S + len(names) * (REPLACES_S + FREE_S))
-        finally:  # an instance may outlive the process that has started it
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    log.touch()
+    process = FORKING.Process(target=ended, args=(play, log))
+    process.start()
+    try:
+        late = _end(process, log, STARTS_S + len(names) * (REPLACES_S + FREE_S))
+    finally:  # an instance may outlive the process that has started it
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.ident or 0, signal.SIGKILL)
+        process.join()
     said = log.read_text(errors="replace")
     print(said, flush=True)
     file_of_rows = out / f"{pair}-{OWN}.json"
@@ -61,10 +67,26 @@ def run(command: list[str], pair: str, names: list[str], out: Path) -> list[Row]
     return explained(made, pair, names, said, late, time.monotonic() - begun)
 
 
-def _end(process: subprocess.Popen[bytes], log: Path, limit: float) -> str:
+def ended(play: Callable[[], int], log: Path | None = None) -> NoReturn:
+    """Play in this process, which leads a group and ends with it; its output goes into the log."""
+    if log is not None:
+        os.setsid()
+        sys.stdout = sys.stderr = log.open("w", buffering=1)
+        for stream in (1, 2):
+            os.dup2(sys.stdout.fileno(), stream)
+    try:
+        code = play()
+    except Exception:  # noqa: BLE001  # with what else has failed it would not get to its end
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    os._exit(code)  # whatever threads the engine has left behind
+
+
+def _end(process: ForkProcess, log: Path, limit: float) -> str:
     """Wait for its end; return the reason why it has to be killed before; empty: it has ended."""
     answered, begun = 0.0, time.monotonic()
-    while process.poll() is None:
+    while process.is_alive():
         now, said = time.monotonic(), log.read_text(errors="replace")
         answered = answered or (now if ANSWERED in said else 0.0)
         if answered and THERE not in said and now - answered > STARTS_S:

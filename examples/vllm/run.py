@@ -12,9 +12,10 @@
     python -m examples.vllm.run --missing                           # what has no row yet, or one that is not good
     python -m examples.vllm.run --table-only FILE                   # of what was run before
 
-Each pair is a process of its own for each carrier: kvproto through all scenarios, with digests; kvproto without them
-and vLLM's own NixlConnector through some that can be compared, with the same prompts, right after.  Rows are kept in
-the folder `--out` as soon as they are made, so a run that was interrupted goes on with `--missing`.
+Each pair is a process of its own for each carrier, forked of one that has imported vLLM: kvproto through all scenarios,
+with digests; kvproto without them and vLLM's own NixlConnector through some that can be compared, with the same
+prompts, right after.  Rows are kept in the folder `--out` as soon as they are made, so a run that was interrupted goes
+on with `--missing`.
 
 Exit code 0: every row of kvproto was as it must be: each answer the whole model's, each digest and each block the same
 at both ends, each room ended as the scenario has it, each block given back, and the control was noticed.  What becomes
@@ -25,14 +26,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
+import gc
 import statistics
-import subprocess
-import sys
 import time
 import traceback
 from collections import Counter
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -71,7 +71,7 @@ instance's cache with those in the prefill instance's, whatever way they came. W
 things, too: they tell orders of magnitude.
 
 """
-TTL, WAIT = 10.0, 10.0
+TTL, WAIT = 5.0, 10.0
 #: seconds that a scenario may take, beyond which it has failed; an instance that is replaced may start for minutes
 LIMIT = 1200.0
 
@@ -182,10 +182,8 @@ def one(pair: str, carrier: str, names: list[str], out: Path) -> int:
 
 def _one(pair: str, carrier: str, names: list[str], out: Path, stack: ExitStack) -> int:
     from examples.engine_runs.hosts import Hosts
-    from examples.vllm.instances import ENVIRONMENT, Carrier, Cut, Instance
+    from examples.vllm.instances import Carrier, Cut, Instance
     from examples.vllm.setting import Setting
-
-    os.environ.update(ENVIRONMENT)
 
     carrier_: Carrier = msgspec.convert(carrier, Carrier)
     kind, ranks = kind_of(pair)
@@ -236,14 +234,16 @@ def _one(pair: str, carrier: str, names: list[str], out: Path, stack: ExitStack)
 
 def in_a_process(pair: str, names: list[str], rows: Rows, out: Path) -> int:
     """Run scenarios by the carrier of these rows; return the exit code: 0 for vLLM's own."""
-    command = [sys.executable, "-m", "examples.vllm.run", pair, "--one", "--out", str(out)]
-    command += ["--carriers", rows.carrier, "--only", ",".join(names)]
-    if rows.carrier != own.OWN:
-        return subprocess.run(command, check=False).returncode  # noqa: S603  # our own program
-    rows.drop(names)
-    for row in own.run(command, pair, names, out):
-        rows.keep(row)
-    return 0
+    play = partial(one, pair, rows.carrier, names, out)
+    if rows.carrier == own.OWN:
+        rows.drop(names)
+        for row in own.run(play, pair, names, out):
+            rows.keep(row)
+        return 0
+    process = own.FORKING.Process(target=own.ended, args=(play,))
+    process.start()
+    process.join()
+    return process.exitcode or 0
 
 
 def counters() -> dict[str, float]:
@@ -277,6 +277,7 @@ def write_table(out: Path, file: Path) -> None:
 
 def main() -> int:
     """The exit code."""
+    from examples.vllm.instances import prepare
     from examples.vllm.killing import OF_TWO
     from examples.vllm.scenarios import SCENARIOS
 
@@ -288,21 +289,15 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=OUT, help=f"where rows and records are kept ({OUT})")
     parser.add_argument("--table", type=Path, help="write the table of all runs in --out into this file")
     parser.add_argument("--table-only", type=Path, metavar="FILE", help="the same, and run nothing")
-    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     asked = args.only.split(",") if args.only else []
     if unknown := [name for name in asked if name not in SCENARIOS | OF_TWO]:
         parser.error(f"there is no scenario {unknown[0]!r}; there are {', '.join([*SCENARIOS, *OF_TWO])}")
     args.out.mkdir(parents=True, exist_ok=True)
-    if args.one:
-        try:
-            code = one(args.pairs[0], args.carriers, asked, args.out)
-        except Exception:  # noqa: BLE001  # with what else has failed it would not get to its end
-            traceback.print_exc()
-            code = 1
-        sys.stdout.flush()
-        os._exit(code)  # whatever threads the engine has left behind
     worst = 0
+    if not args.table_only:
+        prepare()
+        gc.freeze()  # no fork looks again for garbage in what was imported
     for pair in [] if args.table_only else args.pairs or PAIRS:
         for carrier in args.carriers.split(","):
             names, rows = wanted(pair, carrier, asked), Rows(args.out, pair, carrier)
