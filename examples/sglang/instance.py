@@ -89,10 +89,10 @@ class Instance:
                 self.answers[answer.rid], self.heard = answer, time.monotonic()
         return [self.answers.pop(rid, Answer(rid, error=f"no answer within {seconds} s")) for rid in rids]
 
-    def flush(self) -> str:
-        """Empty its caches: only an instance of which nothing holds pages can; why it cannot."""
+    def flush(self, tries: int) -> str:
+        """Empty its caches: only an instance of which nothing holds pages can; why it cannot, after so many seconds."""
         why = ""
-        for _ in range(40):
+        for _ in range(tries):
             self._line.send("flush")
             (answer,) = self.wait("flush")
             if not (why := answer.error):

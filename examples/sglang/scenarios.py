@@ -31,8 +31,9 @@ from examples.sglang.pair import TOKENS, Pair, first, spread
 LENGTHS = (37, 64, 100, 200, 260, 5, 333, 96)
 MANY = tuple(20 + 13 * at for at in range(16))
 CONTROLLED = 64, 100, 200
-#: seconds within which the other side hears of an abort, and within which a request that was given up is answered
-SOON, ENDED = 20.0, 60.0
+#: seconds within which the other side hears of an abort, by kvproto and by SGLang's own; within which a request that was
+#: given up is answered
+SOON, SOON_BY_OWN, ENDED = 20.0, 10.0, 60.0
 #: what an instance that has ended, or does not start, raises
 ENDED_EARLY = RuntimeError, EOFError, ConnectionError
 MOMENTS = tuple(0.05 * n for n in range(8))
@@ -46,6 +47,11 @@ BRIEF = ("seq", "middle", "killed")
 
 class Run(Pair):
     """What one pair does."""
+
+    @property
+    def soon(self) -> float:
+        """Return the seconds in which the other side hears of an abort, and in which caches can be emptied."""
+        return SOON_BY_OWN if self.own else SOON
 
     def seq(self) -> None:
         requests = [self.request(prompt) for prompt in self.prompts(LENGTHS * self.place.rounds)]
@@ -66,11 +72,11 @@ class Run(Pair):
         time.sleep(1.5)
         self.d.abort(request.rid)
         begin = time.monotonic()
-        (at_decode,) = self.d.wait(request.rid, seconds=SOON)
+        (at_decode,) = self.d.wait(request.rid, seconds=self.soon)
         gave_up = time.monotonic() - begin
         self.p.ask(request)
         begin = time.monotonic()
-        (at_prefill,) = self.p.wait(request.rid, seconds=SOON)
+        (at_prefill,) = self.p.wait(request.rid, seconds=self.soon)
         self._told("alone", at_decode, gave_up, at_prefill, time.monotonic() - begin)
 
     def refused(self) -> None:
@@ -79,15 +85,15 @@ class Run(Pair):
         time.sleep(1.5)
         self.p.abort(request.rid)
         begin = time.monotonic()
-        (at_prefill,) = self.p.wait(request.rid, seconds=SOON)
+        (at_prefill,) = self.p.wait(request.rid, seconds=self.soon)
         gave_up = time.monotonic() - begin
         self.d.ask(request)
         begin = time.monotonic()
-        (at_decode,) = self.d.wait(request.rid, seconds=SOON)
+        (at_decode,) = self.d.wait(request.rid, seconds=self.soon)
         self._told("refused", at_prefill, gave_up, at_decode, time.monotonic() - begin)
 
     def _told(self, scenario: str, first: Answer, gave_up: float, other: Answer, heard: float) -> None:
-        good = bool(first.error and other.error) and heard < SOON
+        good = bool(first.error and other.error) and heard < self.soon
         said = other.error[:200]
         self.row(scenario, good=good, gave_up_s=round(gave_up, 2), other_heard_s=round(heard, 2), other_said=said)
 
@@ -131,7 +137,7 @@ class Run(Pair):
         self.p.ask(request)
         self.d.ask(msgspec.structs.replace(request, told=(request.room + 1) % ranks))
         begin = time.monotonic()
-        (at_decode,), (at_prefill,) = (side.wait(request.rid, seconds=SOON) for side in (self.d, self.p))
+        (at_decode,), (at_prefill,) = (side.wait(request.rid, seconds=self.soon) for side in (self.d, self.p))
         self._told("astray", at_prefill, time.monotonic() - begin, at_decode, time.monotonic() - begin)
 
     def killed(self) -> None:
@@ -155,7 +161,7 @@ class Run(Pair):
         self.row("control", good=wrong == len(requests), noticed=f"{wrong}/{len(requests)}")
 
     def idle(self) -> None:
-        why = [self.p.flush(), self.d.flush()]
+        why = [each.flush(round(self.soon)) for each in (self.p, self.d)]
         self.row("idle", good=not any(why), held=[each for each in why if each])
 
     def foresee(self, scenarios: list[str]) -> None:

@@ -16,6 +16,7 @@ from examples.vllm.killing import KILLING, OF_TWO
 from examples.vllm.scenarios import (
     COMPARED,
     COMPARED_ELSEWHERE,
+    ENDS,
     OF_HOSTS,
     OF_HYBRIDS,
     OF_STAGES,
@@ -32,6 +33,8 @@ PAIRS = ("1-2", "2-1", "2-2", "1-1", "1+2-2", "1-1x2", "2-1x2", "1x2-2", "2 stag
          "hosts 1-2")  # fmt: skip
 #: pairs whose decode instance compiles, too
 COMPILED = "1-2", "2-1x2"
+#: dense pairs at which a request, or an instance, ends in all ways: how depends on the sides' ranks little
+ENDED_IN_ALL_WAYS = "1-2", "2-1", "2-1x2"
 #: pairs at which the engine's own connector has instances killed in the middle, too
 OWN_KILLED = "1-2", "2-1"
 CARRIERS = ("kvproto", "plain", "nixl")
@@ -65,7 +68,8 @@ def of_kvproto(pair: str) -> tuple[str, ...]:
         return of_kind + (tuple(DRAFTING) if kind == "drafted" else ())
     if "stages" in pair:
         return OF_STAGES
-    return tuple(name for name in SCENARIOS if name not in DRAFTING and (name not in COMPILING or pair in COMPILED))
+    others = {*DRAFTING, *(() if pair in COMPILED else COMPILING), *(() if pair in ENDED_IN_ALL_WAYS else ENDS)}
+    return tuple(name for name in SCENARIOS if name not in others)
 
 
 def _is_simple(pair: str) -> bool:

@@ -176,6 +176,11 @@ SCENARIOS: dict[str, Scenario] = {
     "prefill leaves midway": prefill_leaves_midway, "prefill never asked": prefill_never_asked,
     "never fetched": never_fetched, "too late": too_late, "control": spoiled, **KILLING, **COMPILING, **DRAFTING,
 }  # fmt: skip
+#: those in which a request or an instance ends too early, but for one of each, which all dense pairs are put through
+ENDS = (
+    "decode leaves first", "decode leaves between", "prefill leaves early", "prefill leaves midway",
+    "prefill never asked", "never fetched", "too late", "killed between", "decode killed",
+)  # fmt: skip
 #: those that an engine's own connector is put through, too, and those that it is at a pair with stages or with a model
 #: that is not dense; those that are timed without digests
 COMPARED = (
