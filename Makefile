@@ -101,10 +101,11 @@ $(VENV)/.test: $(VENV)/.torch pyproject.toml
 	@touch $@ $(VENV)/.demo
 
 # The real engines: not part of `make test`. ARGS goes to the run, as in: make engines-sglang ARGS='--pairs 1:2'.
-# Two at a time: most of a run waits for starts and deadlines. A row that is not as it must be stops no other.
+# Two at a time: much of a run waits for starts and deadlines. The guides stand between the two fleets, each of which keeps
+# both cores busy. A row that is not as it must be stops no other.
 engines: $(ENGINES)/vllm/.made $(ENGINES)/sglang/.made
-	@wrong=0; $(MAKE) --no-print-directory --jobs 2 --keep-going engines-vllm engines-sglang engines-http \
-		engines-upgrade-vllm engines-upgrade-sglang || wrong=1; \
+	@wrong=0; $(MAKE) --no-print-directory --jobs 2 --keep-going engines-vllm engines-sglang \
+		engines-upgrade-sglang engines-http engines-upgrade-vllm || wrong=1; \
 		$(MAKE) --no-print-directory engines-table && exit $$wrong
 
 # docs/engines.md, of the rows that there are.

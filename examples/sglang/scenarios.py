@@ -31,8 +31,8 @@ from examples.sglang.pair import TOKENS, Pair, first, spread
 LENGTHS = (37, 64, 100, 200, 260, 5, 333, 96)
 MANY = tuple(20 + 13 * at for at in range(16))
 CONTROLLED = 64, 100, 200
-#: seconds within which the other side hears of an abort, by kvproto and by SGLang's own; within which a request that was
-#: given up is answered
+#: seconds within which the other side hears of an abort, by kvproto and by SGLang's own; in which a request that
+#: was given up is answered
 SOON, SOON_BY_OWN, ENDED = 20.0, 10.0, 60.0
 #: what an instance that has ended, or does not start, raises
 ENDED_EARLY = RuntimeError, EOFError, ConnectionError
