@@ -411,11 +411,17 @@ def test_a_connection_beyond_the_bound_is_refused_and_the_next_one_is_answered()
 def test_a_caller_that_does_not_read_keeps_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "SECONDS", 0.2)
     text = "x" * (1 << 25)  # more than the system takes
-    server = HttpServer("127.0.0.1", 0, lambda *_: (HTTPStatus.OK, text), longest=8)
+    asked_for = threading.Event()
+
+    def respond(*_: object) -> tuple[HTTPStatus, str]:
+        asked_for.set()
+        return HTTPStatus.OK, text
+
+    server = HttpServer("127.0.0.1", 0, respond, longest=8)
     try:
         with socket.create_connection(("127.0.0.1", server.port), timeout=10.0) as line:
             line.sendall(b"GET /card HTTP/1.1\r\n\r\n")
-            until(lambda: server._open == 1)
+            assert asked_for.wait(10.0)
             until(lambda: server._open == 0)
             read = 0
             with contextlib.suppress(ConnectionError):

@@ -82,7 +82,7 @@ def test_a_stopped_process_does_not_age_by_its_own_stop() -> None:
     process.join(PATIENCE)
     assert plain >= 1.0
     assert withheld >= 0.8
-    assert steady == pytest.approx(plain - withheld, abs=0.01)
+    assert steady == pytest.approx(plain - withheld, abs=0.1)
 
 
 def test_timers_wait_for_a_moment_when_a_stopped_process_goes_on_and_real_time_stays_real() -> None:

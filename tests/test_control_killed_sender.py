@@ -57,7 +57,7 @@ def read(pipe: Connection, address: str) -> None:
     while time.monotonic() < end:
         came = len(control.receive(BUNDLE))
         frames += came
-        if came and not begun:
+        if frames > BUNDLE and not begun:
             begun = True
             pipe.send("reads")
         if begun and not came and not control.stands(peer):

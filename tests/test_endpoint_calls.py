@@ -233,11 +233,7 @@ def test_a_link_that_is_forgotten_leaves_no_connection_and_no_plan() -> None:
         rank, loop, *_ = inside(prefill)
         assert list(rank.links) == list(rank.peers) == list(loop.connections.peer_of) == [1]
         pair.decodes.pop().close()
-        pair.settle()  # what it still sent would count as a sign of life later
-        for _ in range(2 * timing.heartbeat.tries):
-            clock.advance(2 * timing.heartbeat.period)
-            prefill.poll()
-        assert rank.links[1].state is PLink.LOST
+        pair.pump(lambda: rank.links[1].state is PLink.LOST)
         clock.advance(2 * timing.forget.period)
         prefill.poll()
         assert not rank.links and not rank.peers and not loop.connections.peer_of

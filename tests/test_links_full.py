@@ -12,9 +12,11 @@ from test_disconnect import full_prefill
 from test_foreign_groups import hello
 
 from kvproto import DecodeEndpoint, LinkError, PrefillEndpoint
+from kvproto.fsm.timing import Timer
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.protocol import effects as do
+from kvproto.protocol.timing import Timing
 from kvproto.settings import Settings
 from kvproto.verify.testing.pools import noise
 
@@ -27,7 +29,8 @@ class Crowd:
 
     def __init__(self) -> None:
         self.ends, self.fabric, held = ExitStack(), Fabric(auto=True), layout(1)
-        self.held, self.settings = held, Settings(ring_bytes=1 << 16, slot_bytes=1 << 12, links=LINKS)
+        timing = Timing(call=Timer(20.0, 3))  # an answer that is late is not asked for again
+        self.held, self.settings = held, Settings(ring_bytes=1 << 16, slot_bytes=1 << 12, links=LINKS, timing=timing)
         self.prefill = self.ends.enter_context(
             PrefillEndpoint(
                 held, 0, noise(held, 0, 8, 1), MemoryTransport(self.fabric), chunk_tokens=8, settings=self.settings

@@ -18,7 +18,7 @@ from kvproto.protocol.events import room_key
 from kvproto.protocol.messages import ChunkAck, StgNotify
 from kvproto.protocol.notification import MAX_NOTES, make_tag, read_tag
 from kvproto.verify.testing import inside
-from kvproto.verify.testing.pair import Pair
+from kvproto.verify.testing.pair import PATIENT, Pair
 
 
 def layout(tp: int) -> Layout:
@@ -28,7 +28,8 @@ def layout(tp: int) -> Layout:
 @pytest.fixture(params=[True, False])
 def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
     """On a transport that carries notes, and on one that does not."""
-    with Pair(layout(2), layout(1), chunk_tokens=32, fabric=Fabric(auto=True, native_notify=request.param)) as made:
+    fabric = Fabric(auto=True, native_notify=request.param)
+    with Pair(layout(2), layout(1), chunk_tokens=32, fabric=fabric, settings=PATIENT) as made:
         yield made
 
 

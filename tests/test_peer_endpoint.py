@@ -184,9 +184,13 @@ def test_a_peer_that_has_nothing_to_do_sleeps_and_wakes_for_each_role(peers: Pee
     time.sleep(0.5)
     assert all(loop.turns - turns < 100 for loop, turns in zip(loops, before, strict=True))
     for role in (near.prefill, near.decode):
-        asked, called = time.monotonic(), threading.Event()
-        inside(role).loop.call(called.set)
-        assert called.wait(5.0) and time.monotonic() - asked < 0.2
+        took = list[float]()
+        for _ in range(5):  # a loop that nothing woke would look again after a quarter of a second each time
+            asked, called = time.monotonic(), threading.Event()
+            inside(role).loop.call(called.set)
+            assert called.wait(5.0)
+            took.append(time.monotonic() - asked)
+        assert min(took) < 0.1
 
 
 def test_a_pool_stays_until_the_endpoint_is_closed(peers: Peers) -> None:

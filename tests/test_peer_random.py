@@ -64,6 +64,8 @@ class Schedule:
             case "engine":
                 self.engine()
             case "time":
+                for each in self.peers.both:  # no message is late by a clock that does not wait for sockets' threads
+                    each.settle(1)
                 self.clock.advance(random.choice((0.001, 0.02, 0.2)))
             case "trouble":
                 self.trouble()

@@ -29,6 +29,7 @@ from kvproto.protocol.states import Cause
 from kvproto.protocol.timing import Timing
 from kvproto.room import Outcome, Room, Status
 from kvproto.settings import Settings
+from kvproto.verify.testing.pair import PATIENT
 from kvproto.verify.testing.pools import noise
 
 CHUNKS, CHUNK_TOKENS, PAGE = 20, 16, 16
@@ -54,7 +55,7 @@ def two(*, notify: bool) -> Iterator[tuple[PrefillEndpoint, PlainDecodeRank, Mem
         pool,
         MemoryTransport(fabric),
         chunk_tokens=CHUNK_TOKENS,
-        settings=Settings(window=CHUNKS, slots=CHUNKS),
+        settings=Settings(window=CHUNKS, slots=CHUNKS, timing=PATIENT.timing),
     )
     layout = msgspec.to_builtins(THEIRS)
     peer = PlainDecodeRank(
@@ -94,7 +95,7 @@ def test_twenty_chunks_without_a_resend(notify: bool) -> None:
         once = {"STAGING_REQ": CHUNKS, "AUX": 1, "OPENED": 1, "WATERMARK_REQ": 0}
         assert {name: peer.heard[name] for name in once} == once
         assert peer.said["STAGING_RSP"] == CHUNKS == peer.said["CHUNK_ACK"]
-        assert took < Timing().resend.period * CHUNKS, "no timer had to help"
+        assert took < PATIENT.timing.resend.period, "no timer had to help"
 
 
 @pytest.mark.parametrize("who", ["prefill", "decode"])

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import pytest
 from support.stories import layout
 
-from kvproto import DecodeEndpoint, PrefillEndpoint, Room, Settings
+from kvproto import DecodeEndpoint, Outcome, PrefillEndpoint, Room, Settings
 from kvproto.io.clock import ManualClock
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.rank.prefill import PrefillRank
 from kvproto.settings import Route
 from kvproto.verify.testing import inside
+from kvproto.verify.testing.pair import TICK_S
 from kvproto.verify.testing.pools import noise
 
 CHUNK_TOKENS, PAGES, CHUNKS = 8, 64, 6
 PAGE = layout(1).page_size
 STOPS, WORKS = 2, 3
-TURNS = 2000
+#: seconds in which something has to happen, and in which nothing does where nothing will
+LONGEST_S, STILL_S = 10.0, 0.5
 
 
 class Trio(NamedTuple):
@@ -40,12 +43,26 @@ class Trio(NamedTuple):
         self.prefill.aux(room, b"row")
         return room
 
-    def turn(self, stopped: int = 0) -> None:
-        """One pass of each rank that runs."""
-        self.prefill.poll()
+    def turn(self, stopped: int = 0) -> bool:
+        """One pass of each rank that runs; whether something happened."""
+        moved = self.prefill.poll()
         for group, decode in self.decodes.items():
             if group != stopped:
-                decode.poll()
+                moved |= decode.poll()
+        return moved
+
+    def until(self, done: Callable[[], bool], stopped: int = 0) -> bool:
+        """Whether this comes to pass before all ranks that run are still."""
+        moved = begun = time.monotonic()
+        while not done():
+            if self.turn(stopped):
+                moved = time.monotonic()
+            elif time.monotonic() - moved > STILL_S:
+                return False
+            else:
+                time.sleep(TICK_S)
+            assert time.monotonic() - begun < LONGEST_S
+        return True
 
 
 @pytest.fixture(params=["cost", "staged", "pages"])
@@ -86,17 +103,16 @@ def ends_beside_a_stopped_rank(trio: Trio) -> bool:
     trio.open(1, STOPS, CHUNKS)
     rank = inside(trio.prefill).rank
     trio.fabric.stall(inside(trio.decodes[STOPS]).data.transport.instance)
-    for _ in range(TURNS):
-        trio.turn()
-        if rank.slot_queue or rank.permit_queue:
-            break
-    assert rank.slot_queue or rank.permit_queue, "some part waits, and no write to the stopped rank ends"
-    room = trio.open(2, WORKS, CHUNKS)
-    for _ in range(TURNS):
-        trio.turn(STOPS)
-        if ended := trio.decodes[WORKS].finished():
-            return ended[0].ok and ended[0].room == room
-    return False
+    waits = trio.until(lambda: bool(rank.slot_queue or rank.permit_queue))
+    assert waits, "some part waits, and no write to the stopped rank ends"
+    room, ended = trio.open(2, WORKS, CHUNKS), list[Outcome]()
+
+    def over() -> bool:
+        ended.extend(trio.decodes[WORKS].finished())
+        return bool(ended)
+
+    trio.until(over, STOPS)
+    return [(each.room, each.ok) for each in ended] == [(room, True)]
 
 
 def test_a_decode_rank_that_stops_leaves_a_slot_and_a_permit_to_the_others(trio: Trio) -> None:

@@ -184,7 +184,7 @@ def test_warming_gives_up_on_a_stopped_peer_and_leaves_nothing_behind(rank: Rank
     peer.stop()
     answers: list[bool] = []
     transport: Any = rank.transport
-    thread = threading.Thread(target=lambda: answers.append(transport.warm(name, 0.2)))
+    thread = threading.Thread(target=lambda: answers.append(transport.warm(name, 2.0)))
     thread.start()
     wait(transport._links.held, "warming to begin")
     with pytest.raises(Busy, match="warmed by another thread"):

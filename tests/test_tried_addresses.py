@@ -22,7 +22,7 @@ from kvproto.verify.testing.pair import SMALL, Pair
 from kvproto.verify.testing.pools import noise
 
 #: quick enough that a link is missed, and a trial ends, while a test waits
-QUICK = replace(SMALL, timing=Timing(heartbeat=Timer(0.1, 5), call=Timer(0.05, 10, 0.2)))
+QUICK = replace(SMALL, timing=Timing(heartbeat=Timer(0.2, 5), call=Timer(0.05, 10, 0.2)))
 #: listens, and is no rank: nobody accepts on the discard port of this host
 NOWHERE = "tcp://127.0.0.1:9"
 EVERY = "0.0.0.0"  # noqa: S104  # of this host alone

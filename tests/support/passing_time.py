@@ -11,6 +11,8 @@ from kvproto.verify.testing.pair import Pair
 STEP_S, LONGEST_S = 0.5, 5.0
 #: turns in which nothing happens, a thousandth of a second apart, after which everything has arrived
 QUIET = 6
+#: how much longer while a message has not come, which may be lost
+LATE = 20
 
 
 def pass_time(pair: Pair, clock: ManualClock, seconds: float) -> None:
@@ -24,7 +26,7 @@ def pass_time(pair: Pair, clock: ManualClock, seconds: float) -> None:
 def settle(pair: Pair) -> None:
     """Turn until nothing happens, and every link that is up has heard something of late."""
     limit, quiet = time.monotonic() + LONGEST_S, 0
-    while (quiet < QUIET or not _heard(pair)) and time.monotonic() < limit:
+    while (quiet < QUIET * (LATE if pair.under_way() else 1) or not _heard(pair)) and time.monotonic() < limit:
         quiet = 0 if pair.turn() else quiet + 1
         time.sleep(0.001)
 

@@ -41,12 +41,12 @@ from kvproto.verify.testing.access import inside
 from kvproto.verify.testing.pools import left_over, noise, tokens_of, whole_model
 
 TICK_S = 50e-6
-#: seconds between two looks at whether all is still, the most that it may take, and how much longer a lost frame is
-#: waited for
-LOOK_S, SETTLED_S, LOST = 1e-3, 5.0, 10
+#: seconds between two looks at whether all is still, and the most that it may take; how much longer a frame that has
+#: not come is waited for, and one that may be lost with an endpoint that is gone
+LOOK_S, SETTLED_S, LATE, LOST = 1e-3, 5.0, 50, 10
 SMALL = Settings(ring_bytes=1 << 20, slot_bytes=1 << 18)
-#: no send leaves the staged route because a busy machine answers it late
-PATIENT = replace(SMALL, timing=Timing(grant_retry=Timer(20.0, 3, 20.0)))
+#: no send leaves the staged route, and nothing is said twice, because a busy machine answers late
+PATIENT = replace(SMALL, timing=Timing(resend=Timer(20.0, 3), grant_retry=Timer(20.0, 3, 20.0)))
 
 
 class Pair:
@@ -71,6 +71,7 @@ class Pair:
         self.prefills = [self.make_prefill(index) for index in range(prefill.ranks)]
         self.before = [self.pool(decode, index, self.seeds[1]) for index in range(decode.ranks)]
         self.decodes = [self.make_decode(index) for index in range(decode.ranks)]
+        self._first = self.endpoints
         for index in range(decode.ranks):
             self.connect(index)
         if ready:
@@ -143,11 +144,13 @@ class Pair:
         its counts with it, so frames are not waited for without end.
         """
         still, deadline = 0, time.monotonic() + SETTLED_S
-        while still < looks * (LOST if self._under_way() else 1) and time.monotonic() < deadline:
+        late = LATE if self.endpoints == self._first else LOST
+        while still < looks * (late if self.under_way() else 1) and time.monotonic() < deadline:
             still = 0 if self.turn() else still + 1
             time.sleep(LOOK_S)
 
-    def _under_way(self) -> bool:
+    def under_way(self) -> bool:
+        """Whether frames were sent that have not been received, or never will be since an endpoint is gone."""
         counts = [inside(endpoint).loop.control.counts for endpoint in self.endpoints]
         return sum(each.sent for each in counts) != sum(each.received for each in counts)
 
