@@ -454,8 +454,10 @@ def test_sglang_s_own_stands_beside_every_pair() -> None:
         own = backends_of(pair, [])[-1]
         assert own == ("staging" if pair in COMPARED_PAIRS else "mooncake"), pair
         assert {"seq", "middle", "killed"} <= {*scenarios_of(pair, own)} < {*scenarios_of(pair, "kvproto")}
+        asked = scenarios_of(pair, "plain")  # in which the times with digests, without them and by its own are compared
+        assert {"seq", "many"} <= {*asked} and ({*asked} == {"seq", "many"}) == (own == "mooncake"), pair
     assert {*PAGED_PAIRS} <= {*PAIRS} and "many" in scenarios_of("2:1", "nixl")
-    assert backends_of("mla 1:2", []) == ["kvproto", "mooncake"] and backends_of("1:2", ["plain"]) == ["plain"]
+    assert backends_of("mla 1:2", []) == ["kvproto", "plain", "mooncake"] and backends_of("1:2", ["plain"]) == ["plain"]
     assert backends_of("mla 1:2", ["mooncake"]) == ["mooncake"]
     assert pages_of("2 stages:2 pages 16-32") == ("2 stages:2", (16, 32)) and pages_of("mla 1:2") == ("mla 1:2", PAGES)
 

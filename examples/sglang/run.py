@@ -41,7 +41,7 @@ from typing import Any
 
 from examples.sglang import model
 from examples.sglang.pair import BACKENDS, PAGES, Place, dtype_of, judge_of, kind_of
-from examples.sglang.scenarios import BRIEF, COMPARED, ENDED_EARLY, SCENARIOS, TIMED, Run
+from examples.sglang.scenarios import ASKED, BRIEF, COMPARED, ENDED_EARLY, SCENARIOS, TIMED, Run
 from examples.sglang.whole import Whole
 
 Row = dict[str, Any]
@@ -91,7 +91,7 @@ PAIRS = ["1:2", "2:1", "2:1x2", "1x2:2", "4:1x4", "mla 1:2", "mla 2:1", "mla 2:2
 COMPARED_PAIRS = "1:2", "2:1", "hosts 1:2"
 #: those on which its Mooncake, which carries pages and states one by one, goes through as much; on others `BRIEF`
 PAGED_PAIRS = "2:1x2", "mla 1:2", "mla 2:1", "eagle 1:2", "hybrid 1:2", "mamba2 1:2", "windows 1:2"
-#: by backend of kvproto's: scenarios
+#: by backend of kvproto's: scenarios, on those that are compared
 PLAYED = {"kvproto": SCENARIOS, "plain": TIMED}
 #: what has a column of its own, and how much is shown of a sentence
 COLUMNS, SAID = ("pair", "gpus", "backend", "scenario", "tokens", "lag_ms", "good", "build"), 90
@@ -136,11 +136,13 @@ def _short(value: Any) -> str:
 
 def backends_of(pair: str, asked: list[str]) -> list[str]:
     """Return the backends that carry this pair's KV; `asked`: empty means those of which there are rows."""
-    return asked or (["kvproto", "plain", "staging"] if pair in COMPARED_PAIRS else ["kvproto", "mooncake"])
+    return asked or ["kvproto", "plain", "staging" if pair in COMPARED_PAIRS else "mooncake"]
 
 
 def scenarios_of(pair: str, backend: str) -> tuple[str, ...]:
     """Return what this backend goes through with this pair."""
+    if backend == "plain" and pair in {*PAIRS} - {*COMPARED_PAIRS}:
+        return ASKED
     brief = backend == "mooncake" and pair not in PAGED_PAIRS
     return PLAYED.get(backend, BRIEF if brief else COMPARED)
 

@@ -43,6 +43,8 @@ TIMED = ("seq", "many", "alone", "refused", "idle")
 COMPARED = (*TIMED, "middle", "killed")
 #: and of most pairs
 BRIEF = ("seq", "middle", "killed")
+#: those in which prompts are asked and nothing else happens
+ASKED = ("seq", "many")
 
 
 class Run(Pair):

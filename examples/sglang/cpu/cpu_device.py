@@ -11,7 +11,7 @@ is passed as soon as it is recorded and a stream orders nothing.  The stand-ins:
   kernels; those of gated delta nets and Mamba2 are in a folder of their own (`kernels`), which hybrid models alone see;
 * data-parallel attention has stand-ins of its own (`dp_attention`), and so have `windows` and `drafts`; the plain
   attention backend takes latents as they are;
-* its processes are forked, not spawned (`forking`);
+* its processes are forked, not spawned (`forking`), and schedulers without a batch pause (`idle`);
 * which drafts are accepted is told by kernels in Triton, which its interpreter runs (TRITON_INTERPRET=1);
 * its NIXL backend is told that the cache is no GPU's memory;
 * where SGLang's own staging is measured: its two modules are compiled without their assertions (they say that a device
@@ -32,7 +32,7 @@ from typing import Any, Self
 
 #: the files lie in a folder of PYTHONPATH, and are no package
 ALTERED, PATCHES = importlib.import_module("altered"), dict[str, Any]()
-for _name in ("dp_attention", "drafts", "forking"):
+for _name in ("dp_attention", "drafts", "forking", "idle"):
     PATCHES |= importlib.import_module(_name).PATCHES
 STAGING = "sglang.srt.disaggregation.common.staging_buffer", "sglang.srt.disaggregation.common.staging_handler"
 #: by module: names that mean something else here
