@@ -114,14 +114,14 @@ def test_a_kernel_without_trouble_is_over_at_once(memory: RankMemory) -> None:
 
 
 def test_a_slow_kernel_copies_what_is_there_at_its_end(memory: RankMemory) -> None:
-    mine = room(1, trouble="gather-slow", slow=0.05)
+    mine = room(1, trouble="gather-slow", slow=0.5)
     table = memory.take(mine, 50)
     kernels, ticket, out = gathered(memory, mine)
     kernels.tick()
     assert not ticket_done(ticket)
     for tensor in (*memory.pages.k, *memory.pages.v):
         tensor[table] = 0
-    time.sleep(0.06)
+    time.sleep(0.6)
     kernels.tick()
     assert ticket_done(ticket)
     assert not out.any()
