@@ -90,7 +90,7 @@ class Instance:
         return [self.answers.pop(rid, Answer(rid, error=f"no answer within {seconds} s")) for rid in rids]
 
     def flush(self, tries: int) -> str:
-        """Empty its caches: only an instance of which nothing holds pages can; why it cannot, after so many seconds."""
+        """Empty its caches; return why it cannot, after so many seconds: something holds pages."""
         why = ""
         for _ in range(tries):
             self._line.send("flush")
