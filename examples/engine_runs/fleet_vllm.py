@@ -17,12 +17,14 @@ from examples.engine_runs.fleet_router import FleetRouter
 from examples.engine_runs.fleet_server import Server
 from examples.engine_runs.guide import GUIDES
 from examples.vllm.instances import BLOCK, CHUNK, ENVIRONMENT
+from examples.vllm.model import CACHE_BYTES
 
 #: seconds that the router waits for an instance's requests
 DRAIN_S = 60
 SERVED = (
     "--served-model-name m --enforce-eager --dtype float32 --max-model-len 512 --max-num-seqs 8 --seed 0 "
-    f"--block-size {BLOCK} --no-enable-prefix-caching --enable-prompt-tokens-details"
+    f"--block-size {BLOCK} --no-enable-prefix-caching --enable-prompt-tokens-details "
+    f"--kv-cache-memory-bytes {CACHE_BYTES}"
 ).split()  # fmt: skip
 
 

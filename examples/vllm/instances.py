@@ -21,7 +21,7 @@ import psutil
 
 from examples.engine_runs.hosts import Host
 from examples.vllm.cpu import forking
-from examples.vllm.model import Kind, drafting
+from examples.vllm.model import CACHE_BYTES, Kind, drafting
 from kvproto.adapters.vllm.router_requests import Params, params_for
 
 Carrier = Literal["kvproto", "plain", "nixl"]
@@ -47,8 +47,6 @@ SERVED: dict[Kind, dict[str, Any]] = {
 #: they are sent, and their first forward fails: so forwards of stages are traced, and then run eagerly
 EAGER: dict[str, Any] = {"enforce_eager": True}
 TRACED: dict[str, Any] = {"compilation_config": {"mode": 2, "backend": "eager"}}
-#: bytes of a rank's cache: 32 prompts of 333 tokens, several times
-CACHE_BYTES = 256 << 20
 #: where NixlConnector listens: ports for each instance, one a data-parallel rank, out of these
 PORTS, SIDE_CHANNELS = 8, range(20_000, 30_000)
 ENVIRONMENT = {

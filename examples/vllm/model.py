@@ -30,6 +30,8 @@ HYBRIDS: tuple[Kind, ...] = "hybrid", "alternating"
 #: tokens of the prompts: within a block, whole blocks, several chunks, one block and a bit
 LENGTHS = (37, 64, 100, 200, 260, 31, 5, 333)
 VOCABULARY, ANSWER, WIDTH = 512, 24, 0.12
+#: bytes of a rank's cache, which an engine fills at its start: 32 prompts of 333 tokens, several times
+CACHE_BYTES = 256 << 20
 #: tokens of a window: of one and a half blocks
 WINDOW = 48
 #: log probabilities of tokens that are told, and how far from the best one a token is as right
@@ -174,7 +176,8 @@ def _of_vllm(folder: Path, asked: list[list[int]]) -> list[Reference]:
     from vllm import LLM, SamplingParams
 
     engine = LLM(model=str(folder), enforce_eager=True, max_model_len=512, dtype="bfloat16", max_num_seqs=4, seed=0,
-                 max_num_batched_tokens=64, enable_prefix_caching=False, skip_tokenizer_init=True)  # fmt: skip
+                 max_num_batched_tokens=64, enable_prefix_caching=False, skip_tokenizer_init=True,
+                 kv_cache_memory_bytes=CACHE_BYTES)  # fmt: skip
     how = SamplingParams(max_tokens=ANSWER, temperature=0, ignore_eos=True, detokenize=False, logprobs=TOLD)
     found = []
     for prompt in asked:
