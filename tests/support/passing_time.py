@@ -9,10 +9,8 @@ from kvproto.verify.testing import inside
 from kvproto.verify.testing.pair import Pair
 
 STEP_S, LONGEST_S = 0.5, 5.0
-#: turns in which nothing happens, a thousandth of a second apart, after which everything has arrived
+#: looks at which all is still, after which everything has arrived
 QUIET = 6
-#: how much longer while a message has not come, which may be lost
-LATE = 20
 
 
 def pass_time(pair: Pair, clock: ManualClock, seconds: float) -> None:
@@ -25,10 +23,10 @@ def pass_time(pair: Pair, clock: ManualClock, seconds: float) -> None:
 
 def settle(pair: Pair) -> None:
     """Turn until nothing happens, and every link that is up has heard something of late."""
-    limit, quiet = time.monotonic() + LONGEST_S, 0
-    while (quiet < QUIET * (LATE if pair.under_way() else 1) or not _heard(pair)) and time.monotonic() < limit:
-        quiet = 0 if pair.turn() else quiet + 1
-        time.sleep(0.001)
+    limit = time.monotonic() + LONGEST_S
+    pair.settle(QUIET)
+    while not _heard(pair) and time.monotonic() < limit:
+        pair.settle(QUIET)
 
 
 def _heard(pair: Pair) -> bool:
