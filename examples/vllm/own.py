@@ -59,6 +59,7 @@ def run(play: Callable[[], int], pair: str, names: list[str], out: Path) -> list
     finally:  # an instance may outlive the process that has started it
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.ident or 0, signal.SIGKILL)
+        process.kill()  # it may lead no group yet
         process.join()
     said = log.read_text(errors="replace")
     print(said, flush=True)
