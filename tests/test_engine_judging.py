@@ -8,6 +8,7 @@ import json
 import math
 import multiprocessing
 import os
+import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, Self, cast
@@ -435,6 +436,18 @@ def test_ranks_that_share_a_gpu_have_collectives_over_the_host(
     assert (groups.get_default_distributed_backend("cuda"), groups.init_model_parallel_group([[0, 1]])) == kept
     with device._place(1) as gpu:
         assert gpu == 0
+
+
+def test_processes_are_forked_and_pause_on_a_cpu_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has used a GPU cannot be forked."""
+    monkeypatch.syspath_prepend("examples/sglang/gpu")
+    monkeypatch.syspath_prepend("examples/sglang/cpu")
+    device: Any = importlib.import_module("gpu_device")
+    monkeypatch.setattr(sys, "meta_path", [])
+    device.install()
+    (altered,) = (finder for finder in sys.meta_path if isinstance(finder, device.CPU.ALTERED.Altered))
+    assert {*device.CPU.ALONE} == {"sglang.srt.entrypoints.engine", "sglang.srt.managers.scheduler"}
+    assert not {*altered.patches} & {*device.CPU.ALONE} and "sglang.srt.layers.dp_attention" in altered.patches
 
 
 def test_posts_are_told_for_each_prompt_by_the_names_of_either_engine_and_carrier() -> None:

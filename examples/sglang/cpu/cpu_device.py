@@ -31,9 +31,11 @@ from types import ModuleType
 from typing import Any, Self
 
 #: the files lie in a folder of PYTHONPATH, and are no package
-ALTERED, PATCHES = importlib.import_module("altered"), dict[str, Any]()
-for _name in ("dp_attention", "drafts", "forking", "idle"):
-    PATCHES |= importlib.import_module(_name).PATCHES
+ALTERED = importlib.import_module("altered")
+#: by module: what is done to it on a CPU and, without SGLang's compiled kernels, on a GPU, too
+PATCHES = importlib.import_module("dp_attention").PATCHES | importlib.import_module("drafts").PATCHES
+#: and on a CPU alone: a process that has used a GPU cannot be forked
+ALONE = importlib.import_module("forking").PATCHES | importlib.import_module("idle").PATCHES
 STAGING = "sglang.srt.disaggregation.common.staging_buffer", "sglang.srt.disaggregation.common.staging_handler"
 #: by module: names that mean something else here
 KNOWN: dict[str, dict[str, Any]] = {
@@ -131,7 +133,7 @@ PATCHES["sglang.srt.layers.attention.torch_native_backend"] = _attention
 
 def install() -> None:
     """Put the stand-ins in their places."""
-    sys.meta_path[:0] = [ALTERED.Hollow("torchvision"), ALTERED.Altered(KNOWN, PATCHES, STAGING)]
+    sys.meta_path[:0] = [ALTERED.Hollow("torchvision"), ALTERED.Altered(KNOWN, PATCHES | ALONE, STAGING)]
     import torch
 
     def unpinned(make: Any) -> Any:
