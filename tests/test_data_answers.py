@@ -98,11 +98,13 @@ def test_a_prefill_rank_rests_on_forwards_that_have_an_event() -> None:
 def test_routes_are_estimated_anew_where_a_link_has_a_connection() -> None:
     for wired in (False, True):
         told, to = list[object](), SimpleNamespace(estimates={1: 2}, owed={3: 4})
-        rank = SimpleNamespace(peers={5: to}, reach=lambda link, told=told, **more: told.append((link, more)))
-        given: Any = SimpleNamespace(rank=rank, link_peer={5: "peer"} if wired else {}, _stores=lambda *asked: asked)
+        given: Any = SimpleNamespace(
+            rank=SimpleNamespace(peers={5: to}), link_peer={5: "peer"} if wired else {},
+            _reach=lambda *asked, told=told: told.append(asked),
+        )  # fmt: skip
         PrefillData.reach_anew(given, 5)
         assert (to.estimates, to.owed) == ({}, {})
-        assert told == ([(5, {"mapped": (5, "peer")})] if wired else [])
+        assert told == ([(5, "peer")] if wired else [])
 
 
 @pytest.mark.parametrize(("kept", "busy"), list(product((False, True), repeat=2)))
@@ -119,7 +121,8 @@ def test_what_ends_the_process_is_held_wherever_a_kernel_or_a_write_fails() -> N
         hold=held.append, raise_event=told.append, logs=SimpleNamespace(part=lambda *_: None)
     )
     nothing: Any = None
-    writes, gathers = RankWrites(loop, nothing, nothing), JointLaunches[Any](loop, nothing, None, GATHER, nothing)
+    writes = RankWrites(loop, nothing, nothing, nothing)
+    gathers = JointLaunches[Any](loop, nothing, None, GATHER, nothing)
     for fails in (writes.refuse, writes.unmade, gathers.fail):
         fails((1, 2, 3), error)
     assert told == [BatchRefused(1, 2, 3), BatchUnmade(1, 2, 3), GatherFailed(1, 2, 3)] and held == [error] * 3

@@ -213,7 +213,7 @@ def test_a_joint_chunk_that_is_stored_waits_for_the_busier_port_of_its_two_parts
     held = model(pp=2)
     rank = linked(open_to(held, 1), held, model(), costs="")
     rank.rooms[ROOM] = replace(rank.rooms[ROOM], tokens=12)
-    rank.reach(1, mapped=True)
+    rank.reach(1, PROFILES["mapped"], mapped=True)
     plan, cut = rank.peers[1].plan, Cut(8, 4, state=True)
     assert plan is not None and plan.state is not None
     ports = at_the_port(plan, plan.share(0, 1)), at_the_port(plan.state, plan.state.share(0, 1))

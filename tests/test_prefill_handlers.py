@@ -22,7 +22,7 @@ from kvproto.data.prefill_data import NoRouteError, PrefillData
 from kvproto.data.prefill_wires import NUDGE_S
 from kvproto.data.room_entry import NO_TABLE, RoomEntry
 from kvproto.io.kernels.crossing import all_of_them
-from kvproto.io.transports.base import Busy, MemoryRegion, TransportError
+from kvproto.io.transports.base import Busy, MemoryRegion, PeerId, TransportError
 from kvproto.layout.costs import PROFILES
 from kvproto.layout.cut import NO_PART, Cut, Part, cut_at
 from kvproto.layout.placement import Placement
@@ -32,6 +32,7 @@ from kvproto.protocol import effects as do
 from kvproto.protocol.events import Target
 from kvproto.protocol.messages import Heartbeat, PagesRsp, StagingRsp, StgNotify
 from kvproto.protocol.states import Cause
+from kvproto.settings import Settings
 from kvproto.verify.testing.access import inside
 from kvproto.verify.testing.pair import SMALL, Pair
 
@@ -218,7 +219,7 @@ def test_what_the_transport_has_told_is_not_said_once_more_and_all_else_is(data:
 
 def test_a_link_is_told_whether_kernels_store_what_its_peer_is_owed(data: Any) -> None:
     told, ((link, peer),) = list[Any](), data.link_peer.items()
-    data.rank.reach = lambda link, mapped: told.append((link, mapped))
+    data.rank.reach = lambda link, _, mapped: told.append((link, mapped))
     data.loop.logs.unmapped = lambda *why: told.append(why)
     for why in ("", "another host"):
         data.transport.unmapped = lambda _, why=why: why
@@ -231,6 +232,28 @@ def test_a_link_is_told_whether_kernels_store_what_its_peer_is_owed(data: Any) -
     reader.plan, reader.rank = Plan(layout(2), layout(2), CHUNK_TOKENS), 1
     data.adopt_wire(do.AdoptWire(link, peer))
     assert told == [(link, True), (link, False)], "the other one is owed nothing"
+
+
+@pytest.mark.parametrize(
+    ("own", "elsewhere", "mapped", "told"),
+    [
+        ("", False, False, "cuda_ipc"), ("", True, False, "rdma"), ("", False, True, "mapped"),
+        ("tcp", True, True, "tcp"), ("shm", True, False, "shm"),
+    ],
+)  # fmt: skip
+def test_a_link_costs_what_links_of_its_kind_do(
+    data: Any, own: str, elsewhere: bool, mapped: bool, told: str
+) -> None:
+    ((link, peer),) = data.link_peer.items()
+    data.rank.settings, data.rank.costs = Settings(costs=own), PROFILES[own or "cuda_ipc"]
+    data.transport.elsewhere = lambda _: elsewhere
+    data.mapped.get = lambda *_, **__: mapped or None
+    data.adopt_wire(do.AdoptWire(link, peer))
+    assert data.rank.peers[link].costs == PROFILES[told] and data.rank.peers[link].mapped == mapped
+    data._learned(peer, PROFILES["shm"])
+    assert data.rank.peers[link].costs == PROFILES[told if mapped else "shm"]
+    data._learned(PeerId("another"), PROFILES["free"])
+    assert data.rank.peers[link].costs == PROFILES[told if mapped else "shm"]
 
 
 def test_a_stage_without_a_layer_of_tokens_is_told_of_kernels_for_what_travels_at_the_end(data: Any) -> None:

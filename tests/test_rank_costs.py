@@ -97,21 +97,20 @@ def test_a_room_s_estimate_is_of_its_tokens_runs_parts_and_pools() -> None:
     assert quarter.estimate(5, 0).staged < NO_ROUTE, "a part of a layer group fits"
 
 
-def test_what_goes_over_mapped_pages_costs_what_that_does_unless_the_engine_has_said_what_links_cost() -> None:
-    for costs, dear in (("", PROFILES["mapped"]), (COSTS, COSTS)):
-        rank = caller(costs=costs)
-        before = rank.estimate(5, 0)
-        rank.reach(1, mapped=False)
-        assert rank.estimate(5, 0) is before
-        rank.reach(1, mapped=True)
+def test_what_goes_by_a_link_costs_what_was_told_last_of_it() -> None:
+    rank = caller(costs=COSTS)
+    rank.reach(1, COSTS, mapped=False)
+    before = rank.estimate(5, 0)
+    for costs, mapped in ((PROFILES["mapped"], True), (COSTS, True), (replace(COSTS, rate=1e8), False)):
+        rank.reach(1, costs, mapped=mapped)
         found = rank.estimate(5, 0)
-        assert found == replace(told(rank, costs=dear), mapped=True) and rank.peers[1].mapped
-        rank.reach(1, mapped=True)
-        assert rank.estimate(5, 0) is found
-        rank.reach(1, mapped=False)
-        assert rank.estimate(5, 0) == before and rank.estimate(5, 0) is not before
+        assert found == replace(told(rank, costs=costs), mapped=mapped) and rank.peers[1].mapped == mapped
+        rank.reach(1, costs, mapped=mapped)
+        assert rank.estimate(5, 0) is found, "an unchanged link keeps its estimates"
+    rank.reach(1, COSTS, mapped=False)
+    assert rank.estimate(5, 0) == before and rank.estimate(5, 0) is not before
     rank = caller(tp=2, costs="")
-    rank.reach(1, mapped=True)
+    rank.reach(1, PROFILES["mapped"], mapped=True)
     assert rank.estimate(5, 0) == replace(told(rank, costs=PROFILES["mapped"], port=2.0), mapped=True)
 
 

@@ -67,15 +67,24 @@ class World:
         #: notes that went alone, and whether the transport takes them
         self.notes: list[tuple[PeerId, bytes]] = []
         self.takes = True
+        #: what was told of the time of writes
+        self.times: list[tuple[Any, ...]] = []
         #: of staged writes: tags in the order of their posts; whose alone, and together with whose, is refused
         self.tags: list[list[int]] = []
         self.bad: set[int] = set()
         self.writes = RankWrites(
-            self.loop, transport, stand_in(parts=self.parts, tag=lambda writes: writes, writer=WRITER)
-        )
+            self.loop, transport, stand_in(parts=self.parts, tag=lambda writes: writes, writer=WRITER),
+            stand_in(posted=self.begun, over=self.ended),
+        )  # fmt: skip
         self.handlers: dict[type[Any], Any] = {
             do.PostBatch: self.writes.post_batch, do.DropBatches: self.writes.drop_batches,
         }  # fmt: skip
+
+    def begun(self, peer: PeerId, route: str) -> None:
+        self.times.append((peer, route))
+
+    def ended(self, peer: PeerId, pieces: int, nbytes: int, *, ok: bool) -> None:
+        self.times.append((peer, pieces, nbytes, ok))
 
     @staticmethod
     def parts(writes: list[StagedWrite]) -> list[Any]:
@@ -600,6 +609,14 @@ def test_a_staged_write_waits_for_the_next_pass_if_this_one_has_posted_enough(
     assert world.tags == [[0]]
     world.next_pass()
     assert world.tags == [[0], [1]]
+
+
+def test_of_each_write_is_told_when_it_begins_and_how_it_ends(world: World) -> None:
+    for handle in (1, 2):
+        world.writes._posted(Handle(handle), (KEY,), PEER, "pages", 3, 64)
+    world.writes.hear(Completed(Handle(1)))
+    world.writes.hear(Failed(Handle(2), WHY, False))
+    assert world.times == [(PEER, "pages")] * 2 + [(PEER, 3, 64, True), (PEER, 3, 64, False)]
 
 
 def test_peers_are_woken_by_writes_that_begin_and_that_end(world: World) -> None:

@@ -82,7 +82,7 @@ class PrefillData(PrefillWires):
         )
         self.gathers = Gathers(loop, pool, kernels, entries, self.staging, self.slot_bytes, self.prepared_writes.ready)
         self.prepared = self.gathers.prepared
-        self.writes = RankWrites(loop, transport, self.prepared_writes)
+        self.writes = RankWrites(loop, transport, self.prepared_writes, self.times)
         self.writes.others = lambda: bool(self.gathers)
         if transport.caps.needs_target_progress:
             self.writes.nudge = self.nudge

@@ -11,7 +11,9 @@ from functools import partial
 from kvproto.data.mapped_pages import MappedPages
 from kvproto.data.page_writes import PageWrites
 from kvproto.data.staged_writes import PreparedWrites
+from kvproto.data.write_times import WriteTimes
 from kvproto.io.transports.base import Busy, PeerId, Transport
+from kvproto.layout.costs import PROFILES, Costs
 from kvproto.loop.rank_loop import Loop
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
@@ -36,6 +38,7 @@ class PrefillWires:
         self.leaving: set[PeerId] = set()
         #: by peer: when it was last nudged (`Clock.real`)
         self._nudged: dict[PeerId, float] = {}
+        self.times = WriteTimes(loop.clock.real, self._learned)
 
     def learn(self, link: int) -> None:
         """This decode rank has called anew: its rows may lie elsewhere."""
@@ -48,14 +51,32 @@ class PrefillWires:
             self._part(link)
         self.link_peer[link] = peer
         self.leaving.discard(peer)
-        self.rank.reach(link, mapped=self._stores(link, peer))
+        self._reach(link, peer)
 
     def reach_anew(self, link: int) -> None:
         """Estimate the routes of a link from the pool that there is now."""
         to, peer = self.rank.peers[link], self.link_peer.get(link)
         to.estimates, to.owed = {}, {}
         if peer is not None:
-            self.rank.reach(link, mapped=self._stores(link, peer))
+            self._reach(link, peer)
+
+    def _reach(self, link: int, peer: PeerId) -> None:
+        """Tell the rank by what this link's parts go, and what that costs for all that is known."""
+        mapped, own = self._stores(link, peer), self.rank.costs
+        if self.rank.settings.costs:
+            costs = own
+        elif mapped:
+            costs = PROFILES["mapped"]
+        else:
+            elsewhere = own is PROFILES["cuda_ipc"] and self.transport.elsewhere(peer)
+            costs = self.times.begin(peer, PROFILES["rdma"] if elsewhere else own)
+        self.rank.reach(link, costs, mapped=mapped)
+
+    def _learned(self, peer: PeerId, costs: Costs) -> None:
+        """The writes to this peer have shown that its links cost something else."""
+        for link, wire in self.link_peer.items():
+            if wire == peer and not (to := self.rank.peers[link]).mapped:
+                self.rank.reach(link, costs, mapped=to.mapped)
 
     def _stores(self, link: int, peer: PeerId) -> bool:
         """Whether a kernel stores this link's parts; if none does although one could, log why."""
@@ -108,6 +129,7 @@ class PrefillWires:
         self.leaving.discard(peer)
         self._nudged.pop(peer, None)
         self.mapped.forget(peer)
+        self.times.forget(peer)
 
     def nudge(self, peer: PeerId) -> None:
         """Wake the peer's loop, which may rest until it hears of us, by a heartbeat that is not due."""

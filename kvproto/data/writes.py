@@ -33,6 +33,7 @@ from kvproto.data.gathers import Key
 from kvproto.data.page_writes import PageBatch, PagesBatch, batch_size
 from kvproto.data.prepared_pages import PreparedBatch
 from kvproto.data.staged_writes import PreparedWrites, StagedWrite
+from kvproto.data.write_times import WriteTimes
 from kvproto.io.ticket import Ticket
 from kvproto.io.transports.base import Busy, Completed, Failed, Handle, PeerId, Transport
 from kvproto.loop.rank_loop import Loop
@@ -82,14 +83,14 @@ class LateNote:
 class RankWrites:
     """The writes of one rank."""
 
-    def __init__(self, loop: Loop, transport: Transport, staged: PreparedWrites) -> None:
-        """`staged`: what the staged ones are."""
-        self.loop, self.transport, self.staged = loop, transport, staged
+    def __init__(self, loop: Loop, transport: Transport, staged: PreparedWrites, times: WriteTimes) -> None:
+        """`staged`: what the staged ones are; `times` learns what each of them takes."""
+        self.loop, self.transport, self.staged, self._times = loop, transport, staged, times
         self.unposted: dict[Key, UnpostedWrite] = {}
         #: by write of the transport, until it is quiescent: its parts
         self.flying: dict[Handle, tuple[Key, ...]] = {}
-        #: by write of the transport, until it is over: peer, route and bytes; and the bytes written by each route
-        self._sizes: dict[Handle, tuple[PeerId, str, int]] = {}
+        #: by write of the transport, until it is over: peer, route, pieces, bytes; and the bytes written by each route
+        self._sizes: dict[Handle, tuple[PeerId, str, int, int]] = {}
         self.written = dict.fromkeys(ROUTES, 0)
         #: called with the peer of a write that begins, and of one that has ended
         self.nudge: Callable[[PeerId], None] = lambda _peer: None
@@ -188,17 +189,13 @@ class RankWrites:
         if keys is None:
             return
         size = self._sizes.pop(event.handle, None)
+        if size is not None:
+            self._times.over(size[0], *size[2:], ok=isinstance(event, Completed))
         if isinstance(event, Completed):
             del self.flying[event.handle]
-            for key in keys:  # first: the notification below may raise
-                self.loop.raise_event(ev.BatchCompleted(*key))
-            if (late := self._notes.get(keys[0])) is not None:
-                late.left -= 1
-                if not late.left:
-                    del self._notes[keys[0]]
-                    self._tell(late.peer, late.note)
+            self._completed(keys)
             if size is not None:
-                self._passed_on(*size)
+                self._passed_on(*size[:2], size[3])
             for key in keys:
                 self.arrived(key[0])
             return
@@ -209,6 +206,15 @@ class RankWrites:
         for key in keys:
             self.loop.logs.part("write", key, Cause.WRITE_FAILED, str(event.error))
             self.loop.raise_event(ev.BatchFailed(*key, settled=event.quiescent))
+
+    def _completed(self, keys: tuple[Key, ...]) -> None:
+        for key in keys:  # first: the notification below may raise
+            self.loop.raise_event(ev.BatchCompleted(*key))
+        if (late := self._notes.get(keys[0])) is not None:
+            late.left -= 1
+            if not late.left:
+                del self._notes[keys[0]]
+                self._tell(late.peer, late.note)
 
     def _passed_on(self, peer: PeerId, route: str, nbytes: int) -> None:
         """So many bytes are at the peer, whose loop may not have looked since they began."""
@@ -313,7 +319,8 @@ class RankWrites:
     def _posted(
         self, handle: Handle, keys: tuple[Key, ...], peer: PeerId, route: str, pieces: int, nbytes: int
     ) -> None:  # fmt: skip
-        self.flying[handle], self._sizes[handle] = keys, (peer, route, nbytes)
+        self.flying[handle], self._sizes[handle] = keys, (peer, route, pieces, nbytes)
+        self._times.posted(peer, route)
         self.nudge(peer)
         self._left -= pieces
         self.pieces += pieces

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from kvproto.fsm.vocabulary import Effect
-from kvproto.layout.costs import NO_ROUTE, PROFILES, Estimate, PageForm, at_the_port, estimate, page_form, runs_between
+from kvproto.layout.costs import NO_ROUTE, Costs, Estimate, PageForm, at_the_port, estimate, page_form, runs_between
 from kvproto.layout.cut import Cut, chunks, layers_of
 from kvproto.layout.end_share import end_shares, why_end_staged
 from kvproto.layout.placement import closed_between, fault
@@ -240,10 +240,9 @@ class PrefillLinks(Rank):
             mapped=to.mapped, port=at_the_port(plan, share) if to.mapped else 1.0,
         )  # fmt: skip
 
-    def reach(self, link: int, *, mapped: bool) -> None:
-        """Record whether kernels store pages' KV on this link: it costs as they do without `Settings.costs`."""
-        to, settings = self.peers[link], self.settings
-        costs = PROFILES["mapped"] if mapped and not settings.costs else None
+    def reach(self, link: int, costs: Costs, *, mapped: bool) -> None:
+        """Record what this link costs, and whether kernels store pages' KV on it."""
+        to = self.peers[link]
         # Estimates are made of these costs; an unchanged link keeps the ones that it has.
         if (to.mapped, to.costs) != (mapped, costs):
             to.mapped, to.costs, to.estimates = mapped, costs, {}

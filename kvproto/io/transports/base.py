@@ -285,6 +285,9 @@ class Transport(Protocol):
     def apart(self, peer: PeerId) -> bool | None:
         """Whether all of the peer's mapped memory is on another device than ours; None: it is not known."""
 
+    def elsewhere(self, peer: PeerId) -> bool:
+        """Whether the peer's device memory is known to be on another host."""
+
     def unmapped(self, peer: PeerId) -> str:
         """Why memory of the peer is not here, though it may be of this host; empty: there is nothing to say."""
 

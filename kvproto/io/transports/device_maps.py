@@ -114,6 +114,8 @@ class DeviceMaps:
         self._device: dict[PeerId, int] = {}
         #: by peer: whether its memory is on another device than the one that it was opened for; not known: left out
         self._apart: dict[PeerId, bool] = {}
+        #: peers all of whose handles are good for another host
+        self._elsewhere: set[PeerId] = set()
         self._closing: list[threading.Thread] = []
         self._why: dict[PeerId, str] = {}
 
@@ -122,14 +124,15 @@ class DeviceMaps:
 
         They replace all earlier regions of the peer.
         """
-        for kept in (self._addresses, self._why, self._apart):
-            kept.pop(peer, None)
+        self._forget(peer)
         driver, found = cuda_driver(), dict[int, int]()
         whole = [each for each in regions if each.kind == "VRAM"]
         shared = [each for each in whole if len(each.share) == HOST + HANDLE + OFFSET]
         if len(shared) < len(whole):
             self._why[peer] = "it names no handle of its memory: that is virtual, of a memory pool, or kept to itself"
-        shared = [each for each in shared if each.share[:HOST] == this_host()]
+        whole, shared = shared, [each for each in shared if each.share[:HOST] == this_host()]
+        if whole and not shared and this_host():
+            self._elsewhere.add(peer)
         if driver is None or not shared:
             return
         opened = self._opened.setdefault(peer, {})
@@ -156,6 +159,10 @@ class DeviceMaps:
         """Return whether all of the peer's mapped memory is on another device; None: it is not known."""
         return self._apart.get(peer)
 
+    def elsewhere(self, peer: PeerId) -> bool:
+        """Return whether the peer's memory is known to be another host's."""
+        return peer in self._elsewhere
+
     def why_not(self, peer: PeerId) -> str:
         """Say why a region of the peer, on this host, is not mapped; empty: it is, or the host is another one."""
         return self._why.get(peer, "")
@@ -163,8 +170,7 @@ class DeviceMaps:
     def close(self, peer: PeerId) -> None:
         """Let go of all that is mapped of this peer, in a while; nothing may be storing there."""
         driver, opened = cuda_driver(), self._opened.pop(peer, {})
-        for kept in (self._addresses, self._why, self._apart):
-            kept.pop(peer, None)
+        self._forget(peer)
         device = self._device.pop(peer, 0)
         if opened:
             self._closing = [each for each in self._closing if each.is_alive()]
@@ -178,6 +184,11 @@ class DeviceMaps:
             self.close(peer)
         for each in self._closing:
             each.join(_END_S)
+
+    def _forget(self, peer: PeerId) -> None:
+        self._elsewhere.discard(peer)
+        for kept in (self._addresses, self._why, self._apart):
+            kept.pop(peer, None)
 
     @staticmethod
     def _open(driver: Any, opened: dict[bytes, int], region: RegionEntry) -> tuple[int, str]:

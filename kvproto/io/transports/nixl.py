@@ -221,6 +221,9 @@ class NixlTransport(WriteRecords[_NixlWrite]):
     def apart(self, peer: PeerId) -> bool | None:
         return self._maps.apart(peer) if self._maps is not None else None
 
+    def elsewhere(self, peer: PeerId) -> bool:
+        return self._maps is not None and self._maps.elsewhere(peer)
+
     def unmapped(self, peer: PeerId) -> str:
         return self._maps.why_not(peer) if self._maps is not None else ""
 

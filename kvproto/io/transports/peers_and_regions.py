@@ -112,6 +112,9 @@ class PeersAndRegions(ABC):
     def apart(self, peer: PeerId) -> bool | None:  # noqa: ARG002
         return None
 
+    def elsewhere(self, peer: PeerId) -> bool:  # noqa: ARG002
+        return False
+
     def unmapped(self, peer: PeerId) -> str:  # noqa: ARG002
         return ""
 

@@ -75,7 +75,7 @@ NOTHING: dict[str, Callable[[], object]] = {
     "transport.write_many": lambda: UNPOSTED, "transport.post": lambda: UNPOSTED, "transport.run": lambda: UNPOSTED,
     "transport.write_pages": lambda: UNPOSTED, "transport.drop_lists": lambda: None,
     "transport.drop": lambda: None, "transport.maps": lambda: None, "transport.apart": lambda: None,
-    "transport.unmapped": lambda: "",
+    "transport.elsewhere": lambda: False, "transport.unmapped": lambda: "",
     "transport.lifts": lambda: False, "transport.tell": lambda: False, "transport.poll": list,
     "transport.busy": lambda: False, "transport.abandon": lambda: None, "transport.quiescent": lambda: False,
     "kernels.prepare": lambda: None, "kernels.prepare_joint": lambda: None, "kernels.gather": _Unending,

@@ -1,0 +1,185 @@
+"""What the writes to a peer have taken corrects what its links are said to cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import exp, inf
+
+import pytest
+
+from kvproto.data.write_times import FAR, MOST, NEW, PAGES, STAGED, TwoCosts, WriteTimes
+from kvproto.io.transports.base import PeerId
+from kvproto.layout.costs import PROFILES, Costs
+
+PEER, OTHER = PeerId("peer"), PeerId("other")
+PROFILE = Costs(piece=1e-6, rate=1e9, piece_rate=1e9)
+PIECES, NBYTES = 500, 1 << 20
+
+
+@dataclass
+class Host:
+    """A clock that is turned by hand, and what was told."""
+
+    now: float = 100.0
+    told: list[tuple[PeerId, Costs]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.times = WriteTimes(lambda: self.now, lambda peer, costs: self.told.append((peer, costs)))
+
+    def write(self, seconds: float, route: str = PAGES, *, pieces: int = PIECES, ok: bool = True) -> None:
+        self.times.posted(PEER, route)
+        self.now += seconds
+        self.times.over(PEER, pieces, NBYTES, ok=ok)
+
+    @property
+    def costs(self) -> Costs:
+        return self.times.begin(PEER, PROFILE)
+
+
+def taken(costs: Costs, pieces: int, nbytes: int) -> float:
+    return pieces * costs.piece + nbytes / costs.piece_rate
+
+
+@pytest.fixture
+def host() -> Host:
+    made = Host()
+    assert made.costs == PROFILE
+    return made
+
+
+@pytest.mark.parametrize(("times", "near"), [(0.02, 0.1), (0.3, 0.1), (5.0, 0.1), (200.0, 0.5)])
+def test_pages_cost_after_a_few_rooms_what_they_take(host: Host, times: float, near: float) -> None:
+    real = Costs(piece=1e-6 * times, rate=1e9, piece_rate=1e9 / times)
+    for _ in range(15):
+        for pieces in (PIECES, 4 * PIECES):
+            host.write(taken(real, pieces, NBYTES), pieces=pieces)
+    assert taken(host.costs, PIECES, NBYTES) == pytest.approx(taken(real, PIECES, NBYTES), rel=near)
+    assert host.costs.rate == pytest.approx(PROFILE.rate), "nothing was staged"
+    assert host.told[-1] == (PEER, host.costs) and len(host.told) > 1
+
+
+def test_pieces_and_bytes_are_told_apart_by_writes_of_different_pieces(host: Host) -> None:
+    real = Costs(piece=9e-6, rate=1e9, piece_rate=0.5e9)
+    for at in range(60):
+        pieces = 1 + PIECES * (at % 3)
+        host.write(taken(real, pieces, NBYTES), pieces=pieces)
+    assert host.costs.piece == pytest.approx(real.piece, rel=0.05)
+    assert host.costs.piece_rate == pytest.approx(real.piece_rate, rel=0.1)
+
+
+@pytest.mark.parametrize("rate", [2e7, 5e10])
+def test_the_rate_is_that_of_staged_writes(host: Host, rate: float) -> None:
+    for _ in range(40):
+        host.write(NBYTES / rate, STAGED, pieces=1)
+    assert host.costs.rate == pytest.approx(rate, rel=0.1)
+    assert host.costs.piece == pytest.approx(PROFILE.piece), "nothing was written page by page"
+
+
+def test_what_is_as_it_was_said_is_told_to_nobody(host: Host) -> None:
+    for _ in range(20):
+        host.write(taken(PROFILE, PIECES, NBYTES))
+        host.write(NBYTES / PROFILE.rate, STAGED, pieces=1)
+    assert not host.told and host.costs is PROFILE
+
+
+def test_a_route_that_is_not_taken_is_tried_again(host: Host) -> None:
+    dear = 50 * taken(PROFILE, PIECES, NBYTES)
+    for _ in range(20):
+        host.write(dear)
+    assert taken(host.costs, PIECES, NBYTES) > 0.9 * dear
+    for _ in range(3000):
+        host.write(NBYTES / PROFILE.rate, STAGED, pieces=1)
+    assert taken(host.costs, PIECES, NBYTES) < 1.2 * taken(PROFILE, PIECES, NBYTES)
+
+
+def test_writes_that_overlap_share_their_time(host: Host) -> None:
+    real = taken(PROFILE, PIECES, NBYTES)
+    for _ in range(8):
+        for _ in range(4):
+            host.times.posted(PEER, PAGES)
+        for _ in range(4):
+            host.now += real
+            host.times.over(PEER, PIECES, NBYTES, ok=True)
+    assert not host.told, "four took as long as four"
+
+
+def test_a_peer_that_is_never_without_a_write_is_observed_as_well(host: Host) -> None:
+    dear = 10 * taken(PROFILE, PIECES, NBYTES)
+    host.times.posted(PEER, PAGES)
+    for _ in range(20 * MOST):
+        host.times.posted(PEER, PAGES)
+        host.now += dear
+        host.times.over(PEER, PIECES, NBYTES, ok=True)
+    assert taken(host.costs, PIECES, NBYTES) == pytest.approx(dear, rel=0.1)
+
+
+def test_a_time_of_two_routes_or_with_a_failure_says_nothing(host: Host) -> None:
+    for _ in range(10):
+        host.write(1e3, ok=False)
+        host.write(1e3, "mapped")
+        host.times.posted(PEER, STAGED)
+        host.write(1e3)
+        host.times.over(PEER, 1, NBYTES, ok=True)
+        host.times.posted(PEER, PAGES)
+        host.write(1e3, STAGED)
+        host.times.over(PEER, 1, NBYTES, ok=True)
+    assert not host.told
+
+
+def test_no_time_at_all_says_nothing(host: Host) -> None:
+    for _ in range(10):
+        host.write(0.0)
+    assert not host.told
+
+
+def test_a_figure_is_bounded(host: Host) -> None:
+    for seconds, bound in ((1e9, exp(FAR)), (1e-12, exp(-FAR))):
+        for _ in range(400):
+            host.now = 0.0
+            host.write(seconds)
+            host.write(seconds, STAGED)
+        assert PROFILE.piece_rate / host.costs.piece_rate == pytest.approx(bound, rel=NEW)
+        assert PROFILE.rate / host.costs.rate == pytest.approx(bound, rel=NEW)
+        assert exp(-FAR) <= host.costs.piece / PROFILE.piece <= exp(FAR)
+
+
+def test_one_stall_is_soon_forgotten(host: Host) -> None:
+    usual = taken(PROFILE, PIECES, NBYTES)
+    host.write(1000 * usual)
+    assert usual < taken(host.costs, PIECES, NBYTES) < 2 * usual
+    for _ in range(5):
+        host.write(usual)
+    assert taken(host.costs, PIECES, NBYTES) == pytest.approx(usual, rel=0.12)
+
+
+def test_bytes_that_cost_nothing_beside_their_pieces_go_on_to_do_so() -> None:
+    line = TwoCosts(1e-6, 0.0)
+    for _ in range(30):
+        line.observe(PIECES, NBYTES, 1e-2)
+    piece, byte = line.figures
+    assert piece == pytest.approx(1e-2 / PIECES, rel=0.01) and not byte
+    host = Host()
+    assert host.times.begin(PEER, PROFILES["rdma"]) == PROFILES["rdma"]
+    host.write(1.0)
+    assert host.told[-1][1].piece_rate == inf
+
+
+def test_who_is_not_observed_is_none_of_our_business() -> None:
+    host = Host()
+    for profile in (PROFILES["free"], PROFILES["mapped"]):
+        assert host.times.begin(PEER, profile) is profile
+        host.write(5.0)
+    assert host.times.begin(PEER, PROFILE) is PROFILE
+    host.write(5.0)
+    assert host.costs is not PROFILE, "it is known from before"
+    assert host.times.begin(OTHER, PROFILE) is PROFILE
+    host.times.over(OTHER, 1, 1, ok=True)
+    host.times.forget(PEER)
+    host.write(5.0)
+    assert len(host.told) == 1 and host.costs is PROFILE
+
+
+def test_another_profile_begins_anew(host: Host) -> None:
+    host.write(5.0)
+    assert host.times.begin(PEER, PROFILES["tcp"]) is PROFILES["tcp"]
+    assert host.costs is PROFILE
