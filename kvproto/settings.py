@@ -53,7 +53,8 @@ class Settings(msgspec.Struct, frozen=True):
     #: percent of the multiprocessors that a store into mapped pages takes of a forward, while one runs whose event the
     #: prefill engine has given (`produced(..., after=event)`); 100: no forward is spared
     forward_slowdown: int = 10
-    #: what the links of a rank cost: figures, or the name of a profile; nothing: as its transport says
+    #: what the links of a rank cost: figures, or the name of a profile; nothing: as its transport says, and then as its
+    #: writes show
     costs: Costs | str = ""
     #: ended rooms that still answer
     tombstones: int = 4096

@@ -77,7 +77,8 @@ def test_a_room_under_way_says_what_each_send_waits_for_and_what_routes_cost() -
         "is under way: AWAIT_KV (waits for this rank's engine to compute the KV): chunk 0 to decode rank 0, "
     )
     rank.handle(ev.TokensProduced(11, TOKENS), 4.0)
-    costs = "".join(f"; to decode rank {peer}: {rank.estimate(11, peer)}" for peer in (0, 1))
+    figures = "a piece 1e+03 us, a large write 390 GB/s"
+    costs = "".join(f"; to decode rank {peer}: {rank.estimate(11, peer)} ({figures})" for peer in (0, 1))
     waits = "waits for this rank's engine to give the aux row"
     aux = f"AWAIT_AUX ({waits}): chunk aux to decode rank 0, aux to decode rank 1"
     assert of(rank, 11) == (

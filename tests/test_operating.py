@@ -29,7 +29,7 @@ from kvproto.fsm.vocabulary import State
 from kvproto.io.clock import ManualClock
 from kvproto.io.control.gate import CROWDING, HASTY, STRANGE, UNLISTED
 from kvproto.io.control.unread import ENDLESS
-from kvproto.layout.costs import NO_ROUTE
+from kvproto.layout.costs import NO_ROUTE, Costs
 from kvproto.metrics import metrics, snapshots
 from kvproto.metrics.metrics import FORMER_NAMES, METRICS, Measured, measure
 from kvproto.observe.durations import PASS_BOUNDS, ROOM_BOUNDS, Durations
@@ -340,9 +340,19 @@ def test_what_a_rank_its_loop_and_its_gate_count_is_all_told(pair: Pair) -> None
 
 def test_a_route_that_there_is_not_has_no_seconds() -> None:
     estimates = {1: SimpleNamespace(staged=0.25, way="slices", pages=NO_ROUTE)}
-    rank = cast("Any", SimpleNamespace(peers={1: SimpleNamespace(group=2, rank=0, estimates=estimates),
-                                              2: SimpleNamespace(group=1, rank=3, estimates={})}))  # fmt: skip
-    assert list(metrics._estimates(rank)) == [("kvproto_route_seconds", ("2", "0", "staged"), 0.25)]
+    rank = cast("Any", SimpleNamespace(
+        costs=Costs(piece=0.5, rate=2.0**29), peers={
+            1: SimpleNamespace(group=2, rank=0, estimates=estimates, plan=None),
+            2: SimpleNamespace(group=1, rank=3, estimates={}, plan=7, costs=None),
+            3: SimpleNamespace(group=3, rank=1, estimates={}, plan=7, costs=Costs(piece=1.5, rate=2.0, piece_rate=2.0**28)),
+        },
+    ))  # fmt: skip
+    assert list(metrics._estimates(rank)) == [
+        *(("kvproto_cost_seconds", ("1", "3", of), cost) for of, cost in (("piece", 0.5), ("gib", 2), ("gib_in_pieces", 0))),
+        ("kvproto_route_seconds", ("2", "0", "staged"), 0.25),
+        *(("kvproto_cost_seconds", ("3", "1", of), cost)
+          for of, cost in (("piece", 1.5), ("gib", 2.0**29), ("gib_in_pieces", 4.0))),
+    ]  # fmt: skip
 
 
 def test_a_ring_s_bytes_by_what_has_become_of_its_regions() -> None:

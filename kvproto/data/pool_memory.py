@@ -113,7 +113,7 @@ def away(told: Placement | None) -> PoolMemory:
 def costs_profile(caps: TransportCaps, pool: Pool) -> str:
     """Return the name of the cost profile of this transport's links for such a pool (`PROFILES`).
 
-    A GPU's memory is taken to be reached over NVLink: that the peers are on other hosts, only `Settings.costs` can say.
+    A GPU's memory is taken to be reached over NVLink, until a peer's is known to be on another host.
     """
     if _kind(pool.first) == "VRAM":
         return "cuda_ipc"

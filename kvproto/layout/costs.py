@@ -16,8 +16,8 @@ known except for cuts that coincide.
 
 Over `cuda_ipc` a piece of 32 KiB takes 7 us and one of 1 MiB 24 us, where a large write takes 3 us for it.  So even a
 fresh cache is staged unless it is tiny.  Over RDMA a page of 16 KiB is as fast as a large write, and the two kernels of
-staging can be saved.  A profile has the figures (`PROFILES`); `Settings.costs` overrides it.  Measure with `kvproto
-bench route`.
+staging can be saved.  A profile has the figures to begin with (`PROFILES`), and the writes that a link carries correct
+them (`kvproto.data.write_times`), unless `Settings.costs` has others.  Measure with `kvproto bench route`.
 
 If a peer's pages are mapped, as those of another process of the host can be (`kvproto.data.mapped_pages`), one kernel
 stores a chunk straight into them.  Pieces cost nothing, and there is no gather and no scatter, so this costs what one
@@ -78,6 +78,9 @@ class Costs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             least, most = (0.0, LONGEST) if name in {"piece", "launch"} else (1.0, inf)
             if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
                 raise ArgumentError(f"Costs.{name} is {value!r}: it is a number from {least:g} to {most:g}")
+
+    def __str__(self) -> str:
+        return f"a piece {1e6 * self.piece:.3g} us, a large write {1e-9 * self.rate:.3g} GB/s"
 
 
 #: by kind of link.  Pieces and rates of `cuda_ipc` (two H200s), `shm` and `tcp` were measured, launches

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 Kind = Literal["gauge", "counter", "histogram"]
 
 
+#: bytes
+GIB = 1 << 30
+
+
 class Metric(NamedTuple):
     """One name; `labels` beside side, group and rank, which all have."""
 
@@ -63,6 +67,9 @@ METRICS: dict[str, Metric] = {
     "kvproto_route_seconds": Metric("gauge", ("peer_group", "peer_rank", "route"), "Prefill: estimated time of the"
                                     " KV of the last kind of room for this peer by each possible route; the cheaper one"
                                     " is chosen."),
+    "kvproto_cost_seconds": Metric("gauge", ("peer_group", "peer_rank", "of"), "Prefill: what this peer's link costs, as"
+                                   " its profile says or its writes have shown: a piece of a write; a GiB in one large"
+                                   " write; a GiB in pieces, beside their number (0: nothing)."),
     "kvproto_staging_fallbacks": Metric("counter", ("state", "event"), "Prefill: sends that gave the ring up, by the"
                                         " state in which they waited and what ended it; NEW: parts that are never"
                                         " staged."),
@@ -162,6 +169,11 @@ def _estimates(rank: PrefillRank) -> Iterator[Measured]:
         for route, seconds in (("staged", last.staged), (last.way, last.pages)) if last is not None else ():
             if seconds < NO_ROUTE:
                 yield Measured("kvproto_route_seconds", (str(peer.group), str(peer.rank), route), seconds)
+        if peer.plan is None:
+            continue
+        costs = peer.costs or rank.costs
+        for of, cost in (("piece", costs.piece), ("gib", GIB / costs.rate), ("gib_in_pieces", GIB / costs.piece_rate)):
+            yield Measured("kvproto_cost_seconds", (str(peer.group), str(peer.rank), of), cost)
 
 
 def _decode(rank: DecodeRank, endpoint: Any) -> Iterator[Measured]:

@@ -193,6 +193,10 @@ class PrefillLinks(Rank):
             known = _keep(to, about, self._estimate(to, to.plan, *about))
         return known
 
+    def costs_of(self, room: int, peer: int) -> Costs:
+        """Return what the link to this decode rank costs."""
+        return self.peers[self.link_to(room, peer)].costs or self.costs
+
     def end_estimate(self, room: int, peer: int) -> Estimate:
         """Estimate likewise the seconds of all that the room has at its end, or of its joint chunk."""
         value, to = self.value_of(room), self.peers.get(self.link_to(room, peer))
