@@ -9,7 +9,12 @@ import pytest
 
 from kvproto.data.write_times import FAR, MOST, NEW, PAGES, STAGED, TwoCosts, WriteTimes
 from kvproto.io.transports.base import PeerId
+from kvproto.io.transports.nixl import NixlTransport
 from kvproto.layout.costs import PROFILES, Costs
+from kvproto.layout.sharding import Layout
+from kvproto.metrics.metrics import measure
+from kvproto.verify.testing.access import inside
+from kvproto.verify.testing.pair import Pair
 
 PEER, OTHER = PeerId("peer"), PeerId("other")
 PROFILE = Costs(piece=1e-6, rate=1e9, piece_rate=1e9)
@@ -183,3 +188,29 @@ def test_another_profile_begins_anew(host: Host) -> None:
     host.write(5.0)
     assert host.times.begin(PEER, PROFILES["tcp"]) is PROFILES["tcp"]
     assert host.costs is PROFILE
+
+
+class NixlPair(Pair):
+    """Over NIXL, between two agents of this process."""
+
+    def transport(self) -> NixlTransport:
+        """Every rank has an agent of its own."""
+        return NixlTransport()
+
+
+def test_rooms_over_nixl_correct_a_profile_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = Costs(piece=1e-9, rate=4e9, piece_rate=1e15)
+    monkeypatch.setitem(PROFILES, "shm", wrong)
+    layout = Layout(layers=2, heads=2, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=4, tp=1)
+    with NixlPair(layout, layout, chunk_tokens=8, pages=128) as pair:
+        (link,) = inside(pair.prefills[0]).rank.peers.values()
+        assert link.costs == wrong
+        rooms = []
+        for _ in range(12):
+            rooms.append(pair.open(16))
+            pair.finish(rooms[-1])
+        pair.check(*rooms)
+        assert inside(pair.prefills[0]).data.stats["direct"] > 0, "it went page to page, by what was said of pages"
+        assert link.costs.piece > 100 * wrong.piece
+        told = {each.labels[2]: each.value for each in measure(pair.prefills[0]) if each.name == "kvproto_cost_seconds"}
+        assert told["piece"] == link.costs.piece

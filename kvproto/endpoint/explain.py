@@ -228,7 +228,8 @@ def _costs(rank: Any, room: int) -> str:
     known = [(peer, at_end) for peer, at_end in sorted(found) if rank.link_to(room, peer) in rank.peers]
     return "".join(
         f"; at the end to decode rank {peer}: {rank.end_estimate(room, peer)}" if at_end
-        else f"; to decode rank {peer}: {rank.estimate(room, peer)} ({rank.costs_of(room, peer)})" for peer, at_end in known
+        else f"; to decode rank {peer}: {rank.estimate(room, peer)} ({rank.costs_of(room, peer)})"
+        for peer, at_end in known
     )  # fmt: skip
 
 

@@ -67,9 +67,9 @@ METRICS: dict[str, Metric] = {
     "kvproto_route_seconds": Metric("gauge", ("peer_group", "peer_rank", "route"), "Prefill: estimated time of the"
                                     " KV of the last kind of room for this peer by each possible route; the cheaper one"
                                     " is chosen."),
-    "kvproto_cost_seconds": Metric("gauge", ("peer_group", "peer_rank", "of"), "Prefill: what this peer's link costs, as"
-                                   " its profile says or its writes have shown: a piece of a write; a GiB in one large"
-                                   " write; a GiB in pieces, beside their number (0: nothing)."),
+    "kvproto_cost_seconds": Metric("gauge", ("peer_group", "peer_rank", "of"), "Prefill: what this peer's link costs,"
+                                   " as its profile says or its writes have shown: a piece of a write; a GiB in one"
+                                   " large write; a GiB in pieces, beside their number (0: nothing)."),
     "kvproto_staging_fallbacks": Metric("counter", ("state", "event"), "Prefill: sends that gave the ring up, by the"
                                         " state in which they waited and what ended it; NEW: parts that are never"
                                         " staged."),
