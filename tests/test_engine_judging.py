@@ -439,7 +439,7 @@ def test_ranks_that_share_a_gpu_have_collectives_over_the_host(
 
 
 def test_processes_are_forked_and_pause_on_a_cpu_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who has used a GPU cannot be forked."""
+    """A process that has used a GPU cannot be forked."""
     monkeypatch.syspath_prepend("examples/sglang/gpu")
     monkeypatch.syspath_prepend("examples/sglang/cpu")
     device: Any = importlib.import_module("gpu_device")

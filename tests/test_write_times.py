@@ -1,4 +1,4 @@
-"""What the writes to a peer have taken corrects what its links are said to cost."""
+"""Times of writes correct what the links of a peer are said to cost."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class WriteTimes:
     """The times of a rank's writes, by peer; the loop's thread."""
 
     def __init__(self, now: Callable[[], float], changed: Callable[[PeerId, Costs], None]) -> None:
-        """`now`: seconds of a clock that never goes back; `changed` is called with what a peer's link costs now."""
+        """`now`: seconds of a clock that never goes back; `changed`: called with a link's new costs."""
         self._now, self._changed = now, changed
         self._peers: dict[PeerId, _Peer] = {}
 
