@@ -131,9 +131,10 @@ def test_a_time_of_two_routes_or_with_a_failure_says_nothing(host: Host) -> None
     assert not host.told
 
 
-def test_no_time_at_all_says_nothing(host: Host) -> None:
+def test_no_time_and_no_piece_say_nothing(host: Host) -> None:
     for _ in range(10):
         host.write(0.0)
+        host.write(1.0, pieces=0)
     assert not host.told
 
 

@@ -120,7 +120,7 @@ class WriteTimes:
             return
         now, (_, pieces, nbytes) = self._now(), value.ended
         seconds, value.since, value.ended = now - value.since, now, [0, 0, 0]
-        if value.route in value.lines and seconds > 0:
+        if value.route in value.lines and pieces and seconds > 0:
             self._observe(peer, value, pieces, nbytes, seconds)
 
     def _observe(self, peer: PeerId, value: _Peer, pieces: int, nbytes: int, seconds: float) -> None:
