@@ -93,6 +93,22 @@ def test_the_thread_that_lets_go_of_a_peer_does_not_wait_for_the_driver(driver: 
     assert driver.closed == driver.opened == [FAR, FAR]
 
 
+@pytest.mark.usefixtures("driver")
+def test_a_peer_is_elsewhere_where_its_handles_are_another_host_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    maps, here, there = DeviceMaps(), region(0, 0, 64), region(1, 0, 64, host=b"another".ljust(device_maps.HOST))
+    for regions, elsewhere in (
+        ([here], False), ([there], True), ([here, there], False), ([replace(there, share=b"")], False),
+        ([there, replace(here, kind="DRAM")], True), ([], False), ([there], True),
+    ):  # fmt: skip
+        maps.open(PEER, regions, 0)
+        assert maps.elsewhere(PEER) == elsewhere, "by its newest table"
+    maps.close(PEER)
+    assert not maps.elsewhere(PEER)
+    monkeypatch.setattr(device_maps, "this_host", lambda: b"")
+    maps.open(PEER, [there], 0)
+    assert not maps.elsewhere(PEER), "nobody knows which host this is"
+
+
 @pytest.mark.parametrize(("bad", "why"), [
     (region(0, SIZE - 63, 64), "not inside of the allocation"), (region(0, 0, SIZE + 1), "not inside"),
     (region(0, (1 << 64) - 64, 128), "not inside"), (region(0, 0, 64, b"three"), r"does not open it \(CUresult 201\)"),

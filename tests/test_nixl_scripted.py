@@ -322,6 +322,9 @@ class Maps:
     def apart(self, peer: PeerId) -> bool:
         return peer == "r"
 
+    def elsewhere(self, peer: PeerId) -> bool:
+        return peer == "r"
+
     def why_not(self, peer: PeerId) -> str:
         return f"why not {peer}"
 
@@ -348,6 +351,7 @@ def test_peers_memory_is_mapped_for_whom_has_device_memory_himself(library: Libr
     theirs = world.reader.register(1 << 42, 64, "VRAM", 1)
     world.writer.connect(world.reader.endpoint())
     assert maps.opened == [("r", [(b"", b""), (b"share", b"device 1")], 3)] and world.writer.apart(world.peer)
+    assert world.writer.elsewhere(world.peer)
     assert (world.writer.maps(world.peer), world.writer.unmapped(world.peer)) == ({0: 1}, "why not r")
     world.reader.deregister(theirs)
     assert [entry.share for entry in decode(world.reader.endpoint(), "nixl").regions] == [b""]
@@ -372,7 +376,7 @@ def test_who_wants_no_maps_has_none_and_tells_no_handles(library: Library) -> No
     world.reader.register(1 << 42, 64, "VRAM", 1)
     world.writer.connect(world.reader.endpoint())
     assert (world.writer.maps(world.peer), world.writer.unmapped(world.peer)) == (None, "")
-    assert world.writer.apart(world.peer) is None
+    assert world.writer.apart(world.peer) is None and not world.writer.elsewhere(world.peer)
     assert [entry.share for entry in decode(world.writer.endpoint(), "nixl").regions] == [b"", b""]
     world.writer.deregister(region)
     world.writer.disconnect(world.peer)
