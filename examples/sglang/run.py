@@ -27,12 +27,13 @@ code 0: every row of kvproto's was as it must be.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import islice, product
@@ -98,12 +99,10 @@ COLUMNS, SAID = ("pair", "gpus", "backend", "scenario", "tokens", "lag_ms", "goo
 
 
 class Table:
-    """The rows of all runs, in a file if there is one."""
+    """The rows of all runs, in a file if there is one, into which several runs may write at a time."""
 
     def __init__(self, file: Path | None, intro: str = INTRO) -> None:
-        self.intro = intro
-        made: list[Row] = json.loads(file.read_text()) if file is not None and file.exists() else []
-        self.file, self.rows = file, {self._key(row): row for row in made}
+        self.file, self.intro = file, intro
 
     @staticmethod
     def _key(row: Row) -> tuple[str, str, str]:
@@ -111,12 +110,21 @@ class Table:
 
     def keep(self, row: Row) -> None:
         """In the place of an older one."""
-        self.rows[self._key(row)] = row
-        if self.file is not None:
-            ordered = sorted(self.rows.values(), key=lambda row: (row["pair"], list(BACKENDS).index(row["backend"])))
+        if self.file is None:
+            return
+        with self.file.open("a+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            rows = {self._key(each): each for each in json.loads(self.file.read_text() or "[]")} | {self._key(row): row}
+            ordered = sorted(rows.values(), key=lambda row: (row["pair"], list(BACKENDS).index(row["backend"])))
             self.file.write_text("[\n " + ",\n ".join(json.dumps(row) for row in ordered) + "\n]\n")
             body = [HEAD, "|---" * (HEAD.count("|") - 1) + "|", *map(line, ordered)]
             self.file.with_suffix(".md").write_text(self.intro + "\n".join(body) + "\n")
+
+
+def part_of(pairs: Sequence[str], part: str) -> Sequence[str]:
+    """Return the K-th of N parts of the pairs that follow one another, of `part` "K/N"."""
+    at, count = map(int, part.split("/"))
+    return pairs[len(pairs) * (at - 1) // count : len(pairs) * at // count]
 
 
 def line(row: Row) -> str:
@@ -179,6 +187,7 @@ def main() -> int:
     """The runs that the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", nargs="*", default=PAIRS, help="prefill:decode; each TP, TPxDP, or stages")
+    parser.add_argument("--part", default="1/1", metavar="K/N", help="the K-th of N parts of the pairs (default: all)")
     parser.add_argument("--ours", nargs="*", default=[], help="pairs of which kvproto alone carries the KV")
     parser.add_argument("--backends", nargs="+", default=[], choices=list(BACKENDS), help="default: by pair")
     parser.add_argument("--rounds", type=int, default=1, help="of the prompts that are asked one after another")
@@ -192,6 +201,7 @@ def main() -> int:
     parser.add_argument("--paused", action="store_true", help="none of those runs: one plays, the others stand still")
     parser.add_argument("--keep", type=Path, help="a folder for the model and the logs (default: a temporary one)")
     asked = parser.parse_args()
+    asked.pairs = part_of(asked.pairs, asked.part)
     table, good = Table(asked.table, INTRO if asked.device == "cpu" else ON_GPUS), True
     with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
         made, runs = deque[Run](), _made(asked, asked.keep or Path(temporary), table, stack)
