@@ -619,6 +619,19 @@ def test_of_each_write_is_told_when_it_begins_and_how_it_ends(world: World) -> N
     assert world.times == [(PEER, "pages")] * 2 + [(PEER, 3, 64, True), (PEER, 3, 64, False)]
 
 
+def test_a_write_whose_notification_fails_is_over_all_the_same(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_key: Any) -> None:
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(world.writes, "_note", fails)
+    world.writes._posted(Handle(1), (KEY,), PEER, "pages", 3, 64)
+    with pytest.raises(RuntimeError, match="planted"):
+        world.writes.hear(Completed(Handle(1)))
+    assert world.times[1:] == [(PEER, 3, 64, True)] and world.writes.written["pages"] == 64
+
+
 def test_peers_are_woken_by_writes_that_begin_and_that_end(world: World) -> None:
     woken = list[PeerId]()
     world.writes.nudge = woken.append

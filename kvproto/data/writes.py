@@ -188,14 +188,14 @@ class RankWrites:
         keys = self.flying.get(event.handle)
         if keys is None:
             return
-        size = self._sizes.pop(event.handle, None)
-        if size is not None:
-            self._times.over(size[0], *size[2:], ok=isinstance(event, Completed))
         if isinstance(event, Completed):
             del self.flying[event.handle]
-            self._completed(keys)
-            if size is not None:
-                self._passed_on(*size[:2], size[3])
+            for key in keys:  # first: what follows may raise
+                self.loop.raise_event(ev.BatchCompleted(*key))
+            try:
+                self._note(keys[0])
+            finally:
+                self._over(event.handle, ok=True)
             for key in keys:
                 self.arrived(key[0])
             return
@@ -206,20 +206,26 @@ class RankWrites:
         for key in keys:
             self.loop.logs.part("write", key, Cause.WRITE_FAILED, str(event.error))
             self.loop.raise_event(ev.BatchFailed(*key, settled=event.quiescent))
+        self._over(event.handle, ok=False)
 
-    def _completed(self, keys: tuple[Key, ...]) -> None:
-        for key in keys:  # first: the notification below may raise
-            self.loop.raise_event(ev.BatchCompleted(*key))
-        if (late := self._notes.get(keys[0])) is not None:
+    def _over(self, handle: Handle, *, ok: bool) -> None:
+        """A write takes no more time; its bytes are at the peer, whose loop may not have looked since they began."""
+        size = self._sizes.pop(handle, None)
+        if size is None:
+            return
+        peer, route, pieces, nbytes = size
+        self._times.over(peer, pieces, nbytes, ok=ok)
+        if ok:
+            self.written[route] += nbytes
+            self.nudge(peer)
+
+    def _note(self, key: Key) -> None:
+        """Send the notification of a write into pages, if this was the last of its batches."""
+        if (late := self._notes.get(key)) is not None:
             late.left -= 1
             if not late.left:
-                del self._notes[keys[0]]
+                del self._notes[key]
                 self._tell(late.peer, late.note)
-
-    def _passed_on(self, peer: PeerId, route: str, nbytes: int) -> None:
-        """So many bytes are at the peer, whose loop may not have looked since they began."""
-        self.written[route] += nbytes
-        self.nudge(peer)
 
     def _tell(self, peer: PeerId, note: Note) -> None:
         """Say by the transport what the write's end will have its rank say: nothing lies between the two."""
