@@ -209,7 +209,7 @@ class RankWrites:
         self._over(event.handle, ok=False)
 
     def _over(self, handle: Handle, *, ok: bool) -> None:
-        """A write takes no more time; its bytes are at the peer, whose loop may not have looked since they began."""
+        """A write takes no more time; its bytes are there, and its peer may not have looked since it began."""
         size = self._sizes.pop(handle, None)
         if size is None:
             return
