@@ -24,7 +24,7 @@ class Wires:
         self.data.link_peer.clear()
         # what a link costs follows from its peer: of links 2 and 3 there is a connection alone
         cast("Any", self.data)._stores = lambda _link, _peer: False
-        cast("Any", self.data.rank).reach = lambda _link, mapped: None
+        cast("Any", self.data.rank).reach = lambda _link, _costs, mapped: None
         self.down: list[PeerId] = []
         self.left: list[PeerId] = []
         self.busy = False

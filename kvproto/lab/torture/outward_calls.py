@@ -99,6 +99,7 @@ TRUSTED = {
 #: calls that no run makes, and why none of an endpoint can go wrong there
 UNMADE = {
     "transport.abandon": "no endpoint calls it: a write in doubt is reported until it is settled",
+    "transport.elsewhere": "no run's pool is a device's; it is asked behind `unmapped`, and fails as that does",
     "transport.write": "no endpoint calls it: parts go by `write_many`, `post` and `run`",
     "kernels.gather": "no endpoint calls it: gathers are bound, or go by `gather_parts`",
     "kernels.prepare_joint": "no run's model has state; it is called behind `prepare`, and fails as that does",
