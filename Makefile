@@ -134,7 +134,7 @@ engines-upgrade-sglang: $(ENGINES)/sglang/.made
 	@$(ENGINES)/sglang/bin/python -m examples.engine_runs.upgrade sglang --table examples/results/sglang_upgrade.json
 
 engines-sglang-1 engines-sglang-2: engines-sglang-%: $(ENGINES)/sglang/.made
-	@$(ENGINES)/sglang/bin/python -m examples.sglang.run --table examples/results/sglang.json --part $*/2
+	@$(MAKE) --no-print-directory engines-sglang ARGS='$(ARGS) --part $*/2'
 
 engines-sglang: $(ENGINES)/sglang/.made
 	@$(ENGINES)/sglang/bin/python -m examples.sglang.run --table examples/results/sglang.json $(ARGS)

@@ -341,7 +341,7 @@ def test_what_a_rank_its_loop_and_its_gate_count_is_all_told(pair: Pair) -> None
 def test_a_route_that_there_is_not_has_no_seconds() -> None:
     estimates = {1: SimpleNamespace(staged=0.25, way="slices", pages=NO_ROUTE)}
     rank = cast("Any", SimpleNamespace(
-        costs=Costs(piece=0.5, rate=2.0**29), peers={
+        link_costs=lambda to: to.costs or Costs(piece=0.5, rate=2.0**29), peers={
             1: SimpleNamespace(group=2, rank=0, estimates=estimates, plan=None),
             2: SimpleNamespace(group=1, rank=3, estimates={}, plan=7, costs=None),
             3: SimpleNamespace(group=3, rank=1, estimates={}, plan=7, costs=Costs(1.5, 2.0, 2.0**28)),

@@ -75,8 +75,8 @@ class PrefillWires:
     def _learned(self, peer: PeerId, costs: Costs) -> None:
         """The writes to this peer have shown that its links cost something else."""
         for link, wire in self.link_peer.items():
-            if wire == peer and not (to := self.rank.peers[link]).mapped:
-                self.rank.reach(link, costs, mapped=to.mapped)
+            if wire == peer and not self.rank.peers[link].mapped:
+                self.rank.reach(link, costs, mapped=False)
 
     def _stores(self, link: int, peer: PeerId) -> bool:
         """Whether a kernel stores this link's parts; if none does although one could, log why."""

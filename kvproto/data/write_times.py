@@ -103,7 +103,7 @@ class WriteTimes:
         if value is None:
             return
         if not value.flying:
-            value.since, value.route, value.ended = self._now(), route, [0, 0, 0]
+            value.since, value.route = self._now(), route
         elif value.route != route:
             value.route = ""
         value.flying += 1

@@ -171,7 +171,7 @@ def _estimates(rank: PrefillRank) -> Iterator[Measured]:
                 yield Measured("kvproto_route_seconds", (str(peer.group), str(peer.rank), route), seconds)
         if peer.plan is None:
             continue
-        costs = peer.costs or rank.costs
+        costs = rank.link_costs(peer)
         for of, cost in (("piece", costs.piece), ("gib", GIB / costs.rate), ("gib_in_pieces", GIB / costs.piece_rate)):
             yield Measured("kvproto_cost_seconds", (str(peer.group), str(peer.rank), of), cost)
 

@@ -195,7 +195,11 @@ class PrefillLinks(Rank):
 
     def costs_of(self, room: int, peer: int) -> Costs:
         """Return what the link to this decode rank costs."""
-        return self.peers[self.link_to(room, peer)].costs or self.costs
+        return self.link_costs(self.peers[self.link_to(room, peer)])
+
+    def link_costs(self, to: LinkPeer) -> Costs:
+        """Return what a link costs: as was told of it, or else as links of this rank do."""
+        return to.costs or self.costs
 
     def end_estimate(self, room: int, peer: int) -> Estimate:
         """Estimate likewise the seconds of all that the room has at its end, or of its joint chunk."""
@@ -225,7 +229,7 @@ class PrefillLinks(Rank):
                 pieces += of_tokens.pieces(cut.tokens, runs) if of_tokens is not None else 0
         at_port = (at_the_port(plan.of(cut.only(at_end=each.at_end)), each.share) for each in part.blocks(cut))
         return estimate(
-            to.costs or self.costs, part.nbytes, pieces, 1 if cut.tokens else plan.state_groups,
+            self.link_costs(to), part.nbytes, pieces, 1 if cut.tokens else plan.state_groups,
             ring=self.settings.route != "pages" and not self._no_slot(plan, to.rank), open_=not closed,
             mapped=to.mapped, port=max(at_port) if to.mapped else 1.0,
         )  # fmt: skip
@@ -240,7 +244,7 @@ class PrefillLinks(Rank):
         pieces = form.pieces(tokens, runs) if form is not None else 0
         nbytes, parts = plan.part_bytes(share, Cut(0, tokens)), chunks(tokens, 0, self.chunk_tokens, groups)
         return estimate(
-            to.costs or self.costs, nbytes, pieces, parts, ring=fits and route != "pages", open_=form is not None,
+            self.link_costs(to), nbytes, pieces, parts, ring=fits and route != "pages", open_=form is not None,
             mapped=to.mapped, port=at_the_port(plan, share) if to.mapped else 1.0,
         )  # fmt: skip
 
