@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from functools import partial
 from itertools import count
+from queue import Empty
+from types import SimpleNamespace
 from typing import Any, Self
 
 import msgspec
@@ -310,39 +312,35 @@ def test_a_reporter_ends_when_it_is_told_to_or_its_rank_does() -> None:
 def test_rooms_that_are_reported_at_once_wake_the_reporter_and_are_bounded() -> None:
     made: Any = RoomReporter(0, lambda _: (200, b"{}"), list, lambda *_: None)
     assert made.daemon
-    assert (made._new, made._over) == (False, False)
-    woken = list[bool]()
-    notify: Any = made._changed
-    notify.notify = lambda: woken.append(True)
     made.add(1, at_once=False)
-    assert not woken and not made._new
+    assert made._wakes.empty()
     for room in range(2, MOST + 2):
         made.add(room, at_once=True)
-    assert len(woken) == MOST and made._new and len(made._once) == MOST
+    assert made._wakes.qsize() == 1 and len(made._once) == MOST
     made.add(MOST + 2, at_once=True)
     assert len(made._once) == MOST and 2 not in made._once, "the oldest is forgotten"
+    made._wakes.get()
+    assert not made._over
     made.stop()
-    assert len(woken) == MOST + 2 and made._over
+    assert made._wakes.qsize() == 1 and made._over
 
 
 def test_a_reporter_waits_for_news_and_looks_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    lives, seen, waits = iter((True, True, False)), list[tuple[set[int], set[int]]](), list[tuple[Any, float]]()
+    lives, seen, waits = iter((True, True, False)), list[tuple[set[int], set[int]]](), list[float]()
     made = RoomReporter(0, lambda _: (200, b"{}"), lambda: {3, 4}, lambda *_: None, lambda: next(lives))
-    condition: Any = made._changed
 
-    def wait_for(wanted: Callable[[], bool], seconds: float) -> None:
-        waits.append((wanted(), seconds))
-        made._over = True
-        waits.append((wanted(), seconds))
-        made._over = False
+    def get(timeout: float) -> None:
+        waits.append(timeout)
+        if len(waits) == 2:
+            raise Empty
 
-    condition.wait_for = wait_for
+    monkeypatch.setattr(made, "_wakes", SimpleNamespace(get=get, empty=lambda: True, put=lambda _: None))
     monkeypatch.setattr(made, "report", lambda rooms, awaited: seen.append((rooms, awaited)))
     made.add(3, at_once=True)
     made.add(5, at_once=False)
     made._refused = {4, 9}
     made.run()
-    assert waits == [(told, room_reporter.LOOK_S) for told in (True, True, False, True)]
+    assert waits == [room_reporter.LOOK_S] * 2
     assert seen == [({5}, set())] * 2 and made._refused == {4}
 
 

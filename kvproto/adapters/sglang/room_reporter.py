@@ -10,7 +10,9 @@ from __future__ import annotations
 import http.client
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from http import HTTPStatus
+from queue import Empty, SimpleQueue
 
 import msgspec
 
@@ -43,8 +45,10 @@ class RoomReporter(threading.Thread):
         """
         super().__init__(name="kvproto-rooms", daemon=True)
         self._dp_rank, self._send, self._awaited, self._refuse, self._lives = dp_rank, send, awaited, refuse, lives
-        self._changed = threading.Condition()
-        self._here, self._new, self._over = set[int](), False, False
+        self._lock = threading.Lock()
+        #: an entry ends the sleep; a condition's lock would stay held by an interrupt of the engine's thread
+        self._wakes = SimpleQueue[None]()
+        self._here, self._over = set[int](), False
         #: rooms to be reported once, though they are over here by then: a decode instance may wait for one elsewhere
         self._once: dict[int, None] = {}
         self._refused = set[int]()
@@ -52,18 +56,18 @@ class RoomReporter(threading.Thread):
 
     def add(self, room: int, *, at_once: bool) -> None:
         """Know a room that SGLang has sent here, until `forget`; any thread."""
-        with self._changed:
+        with self._lock:
             self._here.add(room)
             if at_once:
                 self._once[room] = None
                 if len(self._once) > MOST:  # the server does not answer
                     del self._once[next(iter(self._once))]
-                self._new = True
-                self._changed.notify()
+                if self._wakes.empty():
+                    self._wakes.put(None)
 
     def forget(self, room: int) -> None:
         """Report it no more, but once at once: somebody awaits it here, or it is over; any thread."""
-        with self._changed:
+        with self._lock:
             self._here.discard(room)
             self._elsewhere.pop(room, None)
 
@@ -73,18 +77,18 @@ class RoomReporter(threading.Thread):
 
     def stop(self) -> None:
         """Report no more; any thread."""
-        with self._changed:
-            self._over = True
-            self._changed.notify()
+        self._over = True
+        self._wakes.put(None)
 
     def run(self) -> None:
         """Report until `stop` is called or the rank is closed."""
         while self._lives():
-            with self._changed:
-                self._changed.wait_for(lambda: self._new or self._over, LOOK_S)
-                if self._over:
-                    return
-                self._new, here = False, self._here | self._once.keys()
+            with suppress(Empty):
+                self._wakes.get(timeout=LOOK_S)
+            if self._over:
+                return
+            with self._lock:
+                here = self._here | self._once.keys()
             waiting = set(self._awaited())
             self._refused &= waiting
             self.report(here - waiting, waiting - here - self._refused)
@@ -100,7 +104,7 @@ class RoomReporter(threading.Thread):
         except (OSError, http.client.HTTPException, *UNREADABLE):
             return  # the announcer logs a server that does not answer; the next look tries again
         if status == HTTPStatus.OK:
-            with self._changed:
+            with self._lock:
                 for room in told.rooms:
                     self._once.pop(room, None)
         for room, place in found.items():
@@ -110,6 +114,6 @@ class RoomReporter(threading.Thread):
                 self._refused.add(room)
                 self._refuse(room, place)
             else:
-                with self._changed:
+                with self._lock:
                     if room in self._here:
                         self._elsewhere[room] = place
