@@ -162,6 +162,8 @@ def test_a_callback_of_a_pass_neither_closes_nor_polls_its_endpoint(pair: Pair, 
 def test_a_child_of_a_fork_closes_nothing_of_its_parent_s(pair: Pair, run: bool) -> None:
     if run:
         pair.start()
+    for endpoint in pair.endpoints:
+        endpoint._news.alarm.set()
     child = os.fork()
     if not child:
         done = 1
@@ -170,6 +172,7 @@ def test_a_child_of_a_fork_closes_nothing_of_its_parent_s(pair: Pair, run: bool)
                 pair.decodes[0].poll()
                 os._exit(2)
             for endpoint in pair.endpoints:
+                assert not endpoint.wait_news(), "the parent's news are not taken"
                 endpoint.close()
                 with pytest.raises(EndpointError, match="make one here"):
                     endpoint.start()
@@ -177,22 +180,23 @@ def test_a_child_of_a_fork_closes_nothing_of_its_parent_s(pair: Pair, run: bool)
         finally:
             os._exit(done)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert len(select.select(pair.endpoints, [], [], 0)[0]) == len(pair.endpoints)
     come_to_an_end(pair, run=run)
 
 
 def wait_for_news(endpoint: Endpoint) -> tuple[Thread, list[bool]]:
     """A thread that sleeps until there is news, and what it has been told by then."""
-    asleep, sleep, told = Event(), endpoint._news.alarm.wait, list[bool]()
+    asleep, sleep, told = Event(), endpoint._news.alarm.sleep, list[bool]()
 
-    def wait(seconds: float | None = None) -> bool:
+    def noted(timeout: float | None) -> None:
         asleep.set()
-        return sleep(seconds)
+        sleep(timeout)
 
-    endpoint._news.alarm.wait = wait  # type: ignore[method-assign, assignment]
+    endpoint._news.alarm.sleep = noted  # type: ignore[method-assign]
     engine = Thread(target=lambda: told.append(endpoint.wait_news()), daemon=True)
     engine.start()
     assert asleep.wait(LONG)
-    endpoint._news.alarm.wait = sleep  # type: ignore[method-assign]
+    endpoint._news.alarm.sleep = sleep  # type: ignore[method-assign]
     return engine, told
 
 
@@ -295,7 +299,7 @@ def test_news_that_come_as_somebody_begins_to_wait_are_not_slept_through(
             return False
 
     endpoint._news.outcomes = Late()
-    monkeypatch.setattr(endpoint._news.alarm, "wait", lambda _: awake.append(endpoint._news.alarm.is_set()))
+    monkeypatch.setattr(endpoint._news.alarm, "sleep", lambda _: awake.append(endpoint._news.alarm.is_set()))
     assert not endpoint.wait_news(LONG)
     assert awake == [True]
 

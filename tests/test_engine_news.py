@@ -160,12 +160,12 @@ def test_the_descriptor_is_readable_from_set_to_clear(first: str) -> None:
 
 def test_the_descriptor_may_be_the_first_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process without a standard input gives out number 0."""
-    done, news = list[tuple[str, int]](), News()
-    numbers = iter([0])
+    done, numbers = list[tuple[str, int]](), iter([0])
     monkeypatch.setattr(os, "eventfd", lambda *_: next(numbers))
     monkeypatch.setattr(os, "eventfd_write", lambda fd, _: done.append(("write", fd)))
     monkeypatch.setattr(os, "eventfd_read", lambda fd: done.append(("read", fd)))
     monkeypatch.setattr(os, "close", lambda fd: done.append(("close", fd)))
+    news = News()
     assert news.fileno() == 0 == news.fileno()
     news.set()
     news.clear()
@@ -173,13 +173,26 @@ def test_the_descriptor_may_be_the_first_of_a_process(monkeypatch: pytest.Monkey
     assert done == [("write", 0), ("read", 0), ("close", 0)]
 
 
-@pytest.mark.parametrize(
-    ("timeout", "slept"), [(None, None), (0.5, 0.5), (-1.0, 0.0), (float("inf"), threading.TIMEOUT_MAX)]
-)
-def test_a_sleep_is_as_long_as_threads_can(
-    monkeypatch: pytest.MonkeyPatch, timeout: float | None, slept: float | None
-) -> None:
-    news, asked = News(), list[float | None]()
-    monkeypatch.setattr(news, "wait", asked.append)
+@pytest.mark.parametrize("timeout", [None, 0.5, -1.0, float("inf")])
+def test_a_sleep_ends_by_news_or_by_its_time_however_long_that_is(timeout: float | None) -> None:
+    news = News()
+    if timeout != -1.0:
+        waker = threading.Timer(0.02, news.set)
+        waker.start()
     news.sleep(timeout)
-    assert asked == [slept]
+    assert news.is_set() == (timeout != -1.0)
+
+
+def test_who_comes_last_does_not_sleep_on_news_that_another_one_has_seen() -> None:
+    news = News()
+    news.set()
+    for _ in range(2):
+        news.sleep(None)
+
+
+def test_news_of_an_object_that_was_never_made_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = list[int]()
+    monkeypatch.setattr(os, "close", closed.append)
+    news = News.__new__(News)
+    del news
+    assert not closed

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from threading import Event as Signal
 from threading import get_ident
 from types import SimpleNamespace
@@ -18,6 +18,7 @@ import pytest
 
 from kvproto.errors import EndpointError
 from kvproto.fsm.vocabulary import Effect, Event
+from kvproto.loop.answer import Answer
 from kvproto.loop.event_loop import (
     DEAF,
     DEAF_S,
@@ -685,29 +686,29 @@ def test_another_thread_s_question_is_answered_by_the_next_pass(loop: ToldLoop, 
 def test_who_is_interrupted_waits_for_an_action_that_has_begun(
     loop: ToldLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, let, waits = Signal(), Signal(), list[float | None]()
+    begun, let, waits, wait = Signal(), Signal(), list[float](), Answer.wait
 
     def action() -> None:
         begun.set()
         let.wait(30)
 
-    def waited(answers: Any, seconds: float | None = None) -> Any:
+    def waited(answer: Answer, seconds: float) -> bool:
         waits.append(seconds)
         if len(waits) == 1:
             own.submit(loop.poll)
             begun.wait(30)
             raise KeyboardInterrupt("planted")
         let.set()
-        return wait(answers, seconds)
+        return wait(answer, seconds)
 
-    monkeypatch.setattr("kvproto.loop.event_loop.wait_for", waited)
+    monkeypatch.setattr(Answer, "wait", waited)
     with ThreadPoolExecutor(1) as own:
         own.submit(loop.poll).result(30)
         with pytest.raises(KeyboardInterrupt, match="planted"):
             loop.ask(action)
         over = let.is_set()
         let.set()
-    assert over and waits == [LONGEST_WAIT, None], "the next call sees its effect"
+    assert over and waits == [LONGEST_WAIT] * 2, "the next call sees its effect"
 
 
 def test_who_waits_for_an_answer_is_told_when_the_loop_is_over(

@@ -7,6 +7,8 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent import futures
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 from support.stories import layout
 
 import kvproto
+from kvproto import MetricsExporter
 from kvproto.errors import ArgumentError
 from kvproto.protocol.states import Cause
 from kvproto.room import Room
@@ -34,15 +37,20 @@ def pair() -> Iterator[Pair]:
     signal.signal(signal.SIGINT, before)
 
 
-def interrupted(line: int, call: Callable[[], object]) -> bool:
-    """Make the call, with an interrupt at this line of it, and repeat it then; false: it has fewer lines."""
-    left = line
+def interrupted(line: int, call: Callable[[], object], *, deep: bool = False) -> bool:
+    """Make the call, with an interrupt at this line of it, and repeat it then; false: it has fewer lines.
+
+    `deep`: lines, and ends of functions, of Python's own library count as well.
+    """
+    left, places, events = line, [HOME], {"line"}
+    if deep:
+        places, events = [HOME, threading.__file__, str(Path(futures.__file__).parent)], {"line", "return"}
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal left
-        if not frame.f_code.co_filename.startswith(HOME):
+        if not frame.f_code.co_filename.startswith((*places,)):
             return None
-        if event == "line":
+        if event in events:
             left -= 1
             if not left:
                 sys.settrace(None)
@@ -133,3 +141,25 @@ def test_a_pool_whose_attach_was_interrupted_is_never_taken(pair: Pair, side: st
     go_on.set()
     endpoint.attach(second)
     assert endpoint.pool is second and endpoint.metrics()["pools attached"] == 1
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of a generator that is let go of
+@pytest.mark.parametrize("which", ["ask", "wait_news", "wait_news a moment", "scrape"])
+def test_a_loop_goes_on_whichever_line_of_a_wait_for_it_is_interrupted(pair: Pair, which: str) -> None:
+    """A lock that the interrupted thread holds for ever would stop the loop, or the next call."""
+    pair.start()
+    endpoint, exporter = pair.decodes[0], MetricsExporter(pair.decodes[0])
+    loop, line, struck = inside(endpoint).loop, 0, True
+    calls: dict[str, Callable[[], object]] = {
+        "ask": lambda: loop.ask(endpoint._news.wake), "wait_news": lambda: endpoint.wait_news(0),
+        "wait_news a moment": lambda: endpoint.wait_news(1e-3), "scrape": lambda: list(exporter.collect()),
+    }  # fmt: skip
+    while struck:
+        line += 1 if line < 2 * FIRST else STRIDE
+        struck = interrupted(line, calls[which], deep=True)
+        told = list[object]()
+        after = threading.Thread(target=lambda told=told: told.append(loop.ask(endpoint._news.wake)), daemon=True)
+        after.start()
+        after.join(10.0)
+        assert told, f"{which}, line {line}: the loop answers nobody any more"
+    assert line > 5

@@ -257,7 +257,7 @@ def test_a_loop_that_has_told_its_numbers_is_asked_anew_by_whoever_asks_next(mon
         calls.append(what)
         what()
 
-    loop = SimpleNamespace(check=lambda: None, mine=False, call=call)
+    loop = SimpleNamespace(check=lambda: None, mine=False, call=call, attempt=lambda _, action: action())
     monkeypatch.setattr(snapshots, "measure", lambda _: [Measured("calls", (), len(calls))])
     source = snapshots.Snapshots(cast("Any", SimpleNamespace(_rank=rank, _loop=loop)))
     told = [source.take(5.0) for _ in range(3)]

@@ -58,6 +58,7 @@ BOUNDS: dict[str, tuple[float, float, str]] = {
     "loop.connector.WARM_S": (0.5, 10.0, "a wire-up of UCX; less than the wire's own timer"),
     "endpoint.prefill_endpoint.STOOD_S": (2.0, 8.0, "longer than the loop sleeps; less than a kernel may take"),
     "io.clock.GRACE_S": (0.05, 1.0, "threads that were stopped go on; timers of peers wait as long, once"),
+    "endpoint.news.LONGEST_SLEEP_S": (8.64e4, 2147483.0, "an engine that sleeps a day is not woken for nothing"),
     "endpoint.decode_endpoint.STALL_S": (0.5, 3.0, "no pass takes so long: the process stood"),
     "loop.event_loop.FAST": (1e-5, 1e-4, "several looks within one write of some hundred us"),
     "loop.event_loop.SLOW": (1e-4, 1e-3, "looks at an idle device, a few per cent of a core"),

@@ -437,6 +437,8 @@ class Endpoint:
         `timeout` in seconds; false if it passed, or the endpoint was closed.  A release counts even while its outcome
         has not been taken.
         """
+        if self._loop.forked:
+            return False
         # Before the look at the queues: news that come after the look set it again and end the wait.
         self._news.alarm.clear()
         if not (self._news or self._loop.broken or self._loop.closed):

@@ -3,43 +3,52 @@
 from __future__ import annotations
 
 import os
-import threading
+import select
 from contextlib import suppress
 
+#: seconds of a sleep, at most: `poll` takes no more
+LONGEST_SLEEP_S = 2e6
 
-class News(threading.Event):
-    """An event that also makes a file descriptor readable, once the descriptor was asked for.  Any thread."""
+
+class News:
+    """An event that makes a file descriptor readable.  Any thread.
+
+    Not `threading.Event`: a signal handler that raises in an engine's wait would leave its lock held, and the loop,
+    which sets it, would wait for ever.
+    """
+
+    _fd = -1
 
     def __init__(self) -> None:
-        """Without a descriptor: most engines poll, and need none."""
-        super().__init__()
-        self._fd = -1
+        """Nothing is new."""
+        self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._set = False
 
     def fileno(self) -> int:
         """Return a descriptor that is readable from `set` to `clear`; it lives as long as this object."""
-        if self._fd < 0:
-            self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-            if self.is_set():  # in this order: another thread that sets it meanwhile writes by itself
-                os.eventfd_write(self._fd, 1)
         return self._fd
+
+    def is_set(self) -> bool:
+        """Whether there are news."""
+        return self._set
 
     def set(self) -> None:
         """Wake every waiter."""
-        super().set()
-        if self._fd >= 0:
-            os.eventfd_write(self._fd, 1)
+        self._set = True
+        os.eventfd_write(self._fd, 1)
 
     def clear(self) -> None:
         """Forget the news so far; a caller that looks for them after this call misses none."""
-        if self._fd >= 0:
-            with suppress(BlockingIOError):  # nothing was written
-                os.eventfd_read(self._fd)
+        with suppress(BlockingIOError):  # nothing was written
+            os.eventfd_read(self._fd)
         # Last: news that are set between the two steps would else be read away, and count as told for ever.
-        super().clear()
+        self._set = False
 
     def sleep(self, timeout: float | None) -> None:
         """Block until the next `set`, `timeout` seconds at most."""
-        self.wait(None if timeout is None else min(max(0.0, timeout), threading.TIMEOUT_MAX))
+        waits = select.poll()
+        waits.register(self._fd, select.POLLIN)
+        waits.poll(None if timeout is None else min(max(0.0, timeout), LONGEST_SLEEP_S) * 1e3)
 
     def __del__(self) -> None:
         if self._fd >= 0:

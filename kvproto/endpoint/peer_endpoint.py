@@ -145,6 +145,8 @@ class PeerEndpoint:
 
         `timeout` in seconds; false if it passed, or the endpoint was closed.
         """
+        if self._loop.forked:
+            return False
         self._alarm.clear()  # before the look at the queues, as in `Endpoint.wait_news`
         if not (any(self._news) or self._loop.broken or self._loop.closed):
             self._alarm.sleep(timeout)

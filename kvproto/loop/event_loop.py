@@ -31,8 +31,6 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import Future
-from concurrent.futures import wait as wait_for
 from threading import get_ident
 from typing import Any, Protocol
 
@@ -40,6 +38,7 @@ from kvproto.fsm.driver import Driver
 from kvproto.fsm.vocabulary import Effect, Event
 from kvproto.io.clock import Clock, MonotonicClock
 from kvproto.io.control.control import Control, Peer
+from kvproto.loop.answer import Answer
 from kvproto.loop.held_signals import HeldSignals
 from kvproto.loop.loop_thread import LONGEST_WAIT, LoopThread
 from kvproto.observe.durations import PASS_BOUNDS, Durations
@@ -150,25 +149,19 @@ class EventLoop(LoopThread):
             self.whole.claim()
             with HeldSignals():
                 return action()
-        answer = Future[Any]()
-
-        def act() -> None:
-            if not answer.set_running_or_notify_cancel():
-                return
-            try:
-                answer.set_result(action())
-            except BaseException as error:  # noqa: BLE001  # the caller's, whatever it is
-                answer.set_exception(error)
-
+        answer = Answer(action)
         try:
-            self.call(act)
-            while not wait_for((answer,), LONGEST_WAIT).done:
-                self.check()
+            self.call(answer.act)
+            self._await(answer)
         except BaseException:  # an interrupt: the caller repeats the call, or takes its pool elsewhere
-            if not answer.cancel():  # it has begun: whole, so that the next call sees its effect
-                wait_for((answer,))
+            if not answer.give_up():  # it has begun: whole, so that the next call sees its effect
+                self._await(answer)
             raise
         return answer.result()
+
+    def _await(self, answer: Answer) -> None:
+        while not answer.wait(LONGEST_WAIT):
+            self.check()
 
     def raise_event(self, event: Event) -> None:
         """Have the party handle `event` in this pass (on the loop's thread)."""

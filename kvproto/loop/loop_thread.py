@@ -107,6 +107,11 @@ class LoopThread:
         return f"the loop has stopped, by {self.broken!r}: close this endpoint" if self.broken is not None else ""
 
     @property
+    def forked(self) -> bool:
+        """Whether this is the copy in the child of a fork: every descriptor here is its parent's, too."""
+        return self._why is FORKED
+
+    @property
     def mine(self) -> bool:
         return self._owner == threading.get_ident()
 

@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvproto.errors import EndpointError
+from kvproto.loop.answer import Answer
 from kvproto.metrics.metrics import Measured, measure
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Snapshots:
         #: side, group and rank: what tells it from others
         self.labels = rank.side, str(rank.group), str(rank.index)
         self._lock = threading.Lock()
-        self._asked: threading.Event | None = None
+        self._asked: Answer | None = None
         self._last: Snapshot | None = None
 
     def take(self, timeout: float) -> tuple[bool, Snapshot | None]:
@@ -50,16 +51,14 @@ class Snapshots:
             return False, self._last
         return True, self._last
 
-    def _ask(self) -> threading.Event:
+    def _ask(self) -> Answer:
         with self._lock:
-            if self._asked is None or self._asked.is_set():
-                self._asked = threading.Event()
-                self.endpoint._loop.call(self._measure)  # noqa: SLF001
+            if self._asked is None or self._asked.over:
+                loop = self.endpoint._loop  # noqa: SLF001
+                asked = Answer(lambda: loop.attempt("its numbers", self._measure))
+                loop.call(asked.act)
+                self._asked = asked
             return self._asked
 
     def _measure(self) -> None:
-        try:
-            self._last = Snapshot(time.monotonic(), tuple(measure(self.endpoint)))
-        finally:
-            if self._asked is not None:
-                self._asked.set()
+        self._last = Snapshot(time.monotonic(), tuple(measure(self.endpoint)))
