@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
+from kvproto.data.mapped_parts import MappedPart
 from kvproto.data.room_entry import RoomEntry
 from kvproto.io.kernels.base import Ticket
 from kvproto.io.transports.base import Arrived, Completed, PreparedWrite, WritePart
@@ -28,7 +30,11 @@ from kvproto.verify.testing import inside
 #: the number of the decode group, as ranks have it
 DECODE = 2
 LONGEST_S = 60.0
+#: what a storing kernel's end is told by
+TAG = b"0"
 Part = tuple[int, Share, int, PreparedWrite]
+#: by decode rank a room's pages
+PagesThere = dict[int, list[int]]
 
 
 def send(endpoint: Any, plan: Plan, table: torch.Tensor, tokens: int, at: float) -> tuple[float, float]:
@@ -72,39 +78,30 @@ def receive(endpoint: Any, plan: Plan, table: torch.Tensor, tokens: int) -> tupl
 
 
 def store(
-    endpoint: Any, plan: Plan, table: torch.Tensor, tokens: int, at: float, there: dict[int, list[int]]
+    endpoint: Any, plan: Plan, rooms: Sequence[tuple[torch.Tensor, PagesThere]], tokens: int, at: float
 ) -> tuple[float, float]:  # fmt: skip
-    """Run a prefill rank's side with mapped pages, by decode rank `there`: storing kernels and their tags."""
-    inner, size = inside(endpoint), plan.decode.page_size
-    transport, flying, launches = inner.data.transport, dict[Any, tuple[Any, int]](), list[tuple[Any, ...]]()
-    entry = RoomEntry(tokens, table, table.cpu().numpy(), len(table))
-    for chunk in range(chunks(tokens, 0, plan.chunk_tokens)):
-        cut = cut_at(chunk, tokens, 0, plan.chunk_tokens)
-        for share in plan.duties(inner.rank.index):
-            peer = inner.data.link_peer[inner.rank.link_of[DECODE, share.reader]]
-            pages = np.array(there[share.reader][cut.first // size : -(-cut.end // size)], "<u4").tobytes()
-            part = inner.data.mapped.get(peer, share)
-            launch = part.bind(entry, pages, cut.first, cut.tokens, inner.data.streams)
-            launches.append((chunk, peer, launch, part.sources))
-    streams = inner.data.streams
+    """Run a prefill rank's side with mapped pages: storing kernels and their tags, of one room after the other.
+
+    `rooms`: our pages, and theirs by decode rank.
+    """
+    inner = inside(endpoint)
+    transport, flying, streams = inner.data.transport, dict[Any, Any](), inner.data.streams
+    launches = [each for room in rooms for each in _stores(inner, plan, *room, tokens)]
     begin, stream = begin_at(endpoint, at), streams.next_store()
-    for chunk, peer, launch, sources in launches:
-        flying[transport.run(peer, partial(launch, stream, None), sources)] = peer, chunk
+    for peer, launch, sources in launches:
+        flying[transport.run(peer, partial(launch, stream, None), sources)] = peer
     while flying and _in_time(begin):
         for event in transport.poll():
             if isinstance(event, Completed):
-                peer, chunk = flying.pop(event.handle)
-                transport.tell(peer, b"%d" % chunk)
+                transport.tell(flying.pop(event.handle), TAG)
     return begin, time.perf_counter()
 
 
-def await_tags(endpoint: Any, plan: Plan, tokens: int) -> tuple[float, float]:
-    """A decode rank's side where its pages are mapped: (begin, when the last tag is here)."""
-    inner = inside(endpoint)
-    left = chunks(tokens, 0, plan.chunk_tokens) * len(plan.writers(inner.rank.index))
-    begin = time.perf_counter()
-    while left and _in_time(begin):
-        left -= sum(isinstance(event, Arrived) for event in inner.data.transport.poll())
+def await_tags(endpoint: Any, tags: int) -> tuple[float, float]:
+    """A decode rank's side where its pages are written directly: (begin, when so many tags are here)."""
+    transport, begin = inside(endpoint).data.transport, time.perf_counter()
+    while tags and _in_time(begin):
+        tags -= sum(isinstance(event, Arrived) for event in transport.poll())
     return begin, time.perf_counter()
 
 
@@ -134,6 +131,21 @@ def _parts(inner: Any, plan: Plan, tokens: int) -> list[Part]:
             piece = WritePart(data.regions[0], data.transport.remote(peer, 0), descs)
             parts.append((chunk, share, slot, data.transport.prepare(peer, [piece], b"%d" % chunk)))
     return parts
+
+
+def _stores(
+    inner: Any, plan: Plan, table: torch.Tensor, there: PagesThere, tokens: int
+) -> Iterator[tuple[Any, Any, Any]]:  # fmt: skip
+    """(peer, launch that is bound, sources) of each chunk and decode rank."""
+    entry, size = RoomEntry(tokens, table, table.cpu().numpy(), len(table)), plan.decode.page_size
+    for chunk in range(chunks(tokens, 0, plan.chunk_tokens)):
+        cut = cut_at(chunk, tokens, 0, plan.chunk_tokens)
+        for share in plan.duties(inner.rank.index):
+            peer = inner.data.link_peer[inner.rank.link_of[DECODE, share.reader]]
+            pages = np.array(there[share.reader][cut.first // size : -(-cut.end // size)], "<u4").tobytes()
+            part: MappedPart = inner.data.mapped.get(peer, share)
+            pool, streams = inner.data.gathers.pool, inner.data.streams
+            yield peer, part.bind(entry, (pages, b""), cut.first, cut.tokens, streams, pool), part.sources
 
 
 def _gather(inner: Any, plan: Plan, table: torch.Tensor, tokens: int, chunk: int, share: Share, slot: int) -> Ticket:

@@ -68,15 +68,16 @@ GOALS = (
            OURS | {"rooms": 1, "size": size, "beside": True}, ("pair",), least=wanted, floor="floor ratio")
       for size, wanted in ((64, 0.6), (256, 0.85), (1024, 0.85))),
     *(Goal(f"rooms of {size} MiB together: share of bulk writes", "pipeline", "ratio",
-           OURS | {"what": "many", "size": size}, ("pair",), least=0.9)
+           OURS | {"what": "many", "size": size}, ("pair",), least=0.9, floor="floor ratio")
       for size in (64, 256, 1024)),
     Goal("staging in pinned memory, between processes of one host, GB/s", "pipeline", "GB/s",
          {"staging": "pinned", "rooms": _least(2)}, ("pair",), least=20, floor="bulk GB/s"),
     Goal("pages by the pages route: share of NIXL's own lists and indices by hand", "pipeline", "of indexed",
-         {"route": "pages"}, least=0.95),
+         {"route": "pages"}, ("size", "page", "packed", "chunk"), least=0.95, floor="floor of indexed"),
     Goal("what the default route takes more than the better of ring and pages", "route", "loss", most=0.05),
+    Goal("the same where nothing is mapped", "route", "unmapped loss", most=0.05),
     Goal("each cell of the grid of 256 MiB and more: share of the bulk write", "grid", "share", {"size": _least(256)},
-         least=0.9),
+         least=0.9, floor="floor share"),
     Goal("the grid, times as fast as a write for each page, layer, K and V", "grid", "faster", least=1),
     Goal("after a forward, beyond the last layer group's bulk write, ms", "layers", "over ms", {"groups": _least(2)},
          ("tokens",), most=0.3, floor="floor over ms"),

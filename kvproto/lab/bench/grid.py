@@ -111,7 +111,7 @@ def measure(fleet: BenchProcesses, cell: Cell, samples: int, left: float, *, map
 
 
 def _staged(found: dict[str, Any]) -> dict[str, Any]:
-    floor = {"floor_ms": found["bare_ms"]} if "bare_ms" in found else {}
+    floor = {"floor_ms": found["bare_ms"], "floor_share": found["floor_ratio"]} if "bare_ms" in found else {}
     return {**_spread("bulk", found["all_bulk_ms"]), **_spread("staged", found["all_ms"]), **floor,
             "share": found["ratio"], "gbs": found["gbs"], "right": found["right"], "odd": found["odd"],
             "went": found["went"], "phases": found["phases"]}  # fmt: skip

@@ -1,8 +1,8 @@
 """Indexed pages: a room's pages by the own lists and indices of NIXL, with nothing around them.
 
 NIXL's descriptors in their best form: both sides' lists are prepared once, a write names entries by their indices, and
-NIXL joins those that follow one another.  The time runs from the making of the request to its end at the writer, so
-neither a notification nor a decode rank is in it: what an endpoint takes beyond it is the price of everything else.
+NIXL joins those that follow one another.  The time runs from the making of the request to its end at the writer; its
+note at the decode rank comes later, which is the floor of a room: it has nothing else of a protocol around it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kvproto.lab.bench.bare import begin_at
+from kvproto.lab.bench.bare import TAG, PagesThere, begin_at
 from kvproto.verify.testing import inside
 
 LONGEST_S = 60.0
@@ -42,7 +42,7 @@ class IndexedPages:
                           np.full(pages, each.dev, np.uint64)], 1) for each in regions]  # fmt: skip
         return self._agent.prep_xfer_dlist(whose, self._agent.get_xfer_descs(np.concatenate(rows), regions[0].kind))
 
-    def write(self, pages: Sequence[int], there: dict[int, list[int]], at: float) -> tuple[float, float]:
+    def write(self, pages: Sequence[int], there: PagesThere, at: float) -> tuple[float, float]:
         """Write these pages to those of the one decode rank, from the moment `at`: (begin, end)."""
         (theirs,) = there.values()
         agent, planes = self._agent, np.arange(self._planes)[:, None]
@@ -51,7 +51,7 @@ class IndexedPages:
             (planes * most + np.array(each)).ravel().astype(np.int32)
             for each, most in zip((pages, theirs), self._pages, strict=True)
         ]
-        made = agent.make_prepped_xfer("WRITE", self._lists[0], entries[0], self._lists[1], entries[1], b"")
+        made = agent.make_prepped_xfer("WRITE", self._lists[0], entries[0], self._lists[1], entries[1], TAG)
         state = agent.transfer(made)
         while state != "DONE":
             state = agent.check_xfer_state(made)

@@ -57,7 +57,7 @@ def measured(fleet: BenchProcesses, way: str, tokens: int, groups: int, repeats:
         if turn in (0, last):
             members.tell("PD", "remark")
         bulks.append(fleet.bulk_write(tokens))
-        floors.append(fleet._bare(tokens // groups))  # noqa: SLF001  # as above
+        floors.append(fleet._bare([1], tokens // groups, fleet._mapped([1])))  # noqa: SLF001  # as above
         members.tell("PD", "open_in_groups", (1, turn), tokens, groups)
         told = members.tell("PD", "go_by_layer", (1, turn), tokens, groups, time.perf_counter() + LEAD_S)
         begin, ended, ours = told["P", 0]

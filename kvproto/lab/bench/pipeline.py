@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
 from kvproto.arguments import positive
+from kvproto.lab.bench.bare import PagesThere
 from kvproto.lab.bench.members import Members, spent
 from kvproto.lab.bench.pipeline_cases import MIB, SHAPES, Case, PipelineShape, cases, mapped
 from kvproto.lab.bench.pipeline_rank import EndpointForm, Moment, PipelineRank
@@ -71,23 +72,23 @@ class BenchProcesses:
     def run(self, case: Case) -> dict[str, Any]:
         form, names, tokens = self.begin(case)
         bulk_tokens = self._bulk_tokens(case, form)
-        alone = case.rooms == 1 and case.staging == "device"
-        bare = case.beside and alone and bulk_tokens == tokens and case.route != "pages"
         times: list[float] = []
         bulks: list[float] = []
         bares: list[float] = []
-        indexed: list[float] = []
+        indexed: list[tuple[float, float]] = []
         logs: list[dict[str, Any]] = []
         warm, turn = (1 if case.what == "slice" or case.route == "pages" else 3), 0
         right = self.checked(names, turn, tokens)
-        there = self._mapped(names[0])
+        there = self._mapped(names)
+        bare = case.beside and case.staging == "device" and case.route != "pages"
+        bare &= bool(there) or (case.rooms == 1 and bulk_tokens == tokens)
         until = time.perf_counter() + case.seconds
         while len(times) < case.repeats and (len(times) < LEAST or time.perf_counter() < until):
             turn += 1
             if bulk_tokens:
                 bulks.append(self.bulk_write(bulk_tokens))
             if bare:
-                bares.append(self._bare(tokens, there))
+                bares.append(self._bare(names, tokens, there))
             if case.by_index:
                 indexed.append(self._by_index(names[0]))
             seconds, log = self.transfer(names, turn, tokens)
@@ -102,7 +103,8 @@ class BenchProcesses:
         stats = self.members.tell("PD", "stats")
         odd = {f"{side}{index}": s for (side, index), s in stats.items() if s["reports"]}
         nbytes = case.rooms * tokens * self.shape.token_bytes
-        by_index = statistics.median(indexed[-len(times) :]) if indexed else 0.0
+        at_end = zip(*(indexed or [(0.0, 1.0)])[-len(times) :], strict=True)
+        by_index, noted = (statistics.median(each) for each in at_end)
         return {
             **asdict(case), "seconds": round(case.seconds), "pair": self.shape.name, "links": len(form.plan.shares),
             "bytes": nbytes, "right": right, "odd": odd,
@@ -113,9 +115,10 @@ class BenchProcesses:
             "went": went(stats["P", 0]),
             **({"bulk_ms": 1e3 * bulk, "bulk_gbs": 1e-9 * nbytes / case.rooms / bulk,
                 "ratio": case.rooms * bulk / statistics.median(times)} if bulk else {}),
-            **({"indexed_ms": 1e3 * by_index, "of_indexed": by_index / statistics.median(times)} if indexed else {}),
+            **({"indexed_ms": 1e3 * by_index, "of_indexed": by_index / statistics.median(times),
+                "noted_ms": 1e3 * noted, "floor_of_indexed": by_index / noted} if indexed else {}),
             **({"bare_ms": 1e3 * statistics.median(bares[-len(times) :])} if bares else {}),
-            **({"floor_ratio": bulk / statistics.median(bares[-len(times) :])} if bares and bulk else {}),
+            **({"floor_ratio": case.rooms * bulk / statistics.median(bares[-len(times) :])} if bares and bulk else {}),
         }  # fmt: skip
 
     def checked(self, names: Sequence[int], gen: int, tokens: int) -> bool:
@@ -163,18 +166,23 @@ class BenchProcesses:
         logs = {f"{side}{index}": log for (side, index), (_, _, log) in told.items()}
         return end - begin, {"begin": begin, "end": end, **logs}
 
-    def _mapped(self, name: int) -> dict[int, list[int]]:
-        """By decode rank the room's pages, if kernels have stored into them; empty: they have not."""
+    def _mapped(self, names: Sequence[int]) -> dict[int, PagesThere]:
+        """By room its pages, if kernels have stored into them; empty: they have not."""
         if not self.members.tell("P", "stats")["P", 0]["mapped"]:
             return {}
+        return {name: self._pages_of(name) for name in names}
+
+    def _pages_of(self, name: int) -> PagesThere:
         return {index: pages for (_, index), pages in self.members.tell("D", "pages_of", name).items()}
 
-    def _bare(self, tokens: int, there: dict[int, list[int]] | None = None) -> float:
-        return spent(self.members.tell("PD", "bare", 1, tokens, time.perf_counter() + LEAD_S, there), "D")
+    def _bare(self, names: Sequence[int], tokens: int, there: Mapping[int, PagesThere]) -> float:
+        return spent(self.members.tell("PD", "bare", names, tokens, time.perf_counter() + LEAD_S, there), "D")
 
-    def _by_index(self, name: int) -> float:
-        there = {index: pages for (_, index), pages in self.members.tell("D", "pages_of", name).items()}
-        return spent(self.members.tell("P", "by_index", name, time.perf_counter() + LEAD_S, there), "P")
+    def _by_index(self, name: int) -> tuple[float, float]:
+        """Seconds until the writer sees the end of the write, and until the decode rank has its note."""
+        there = self._pages_of(name)
+        told = self.members.tell("PD", "by_index", name, time.perf_counter() + LEAD_S, there)
+        return spent(told, "P"), spent(told, "D")
 
     def bulk_write(self, tokens: int) -> float:
         """Return the seconds of a bulk write by hand of so many tokens."""
@@ -244,7 +252,8 @@ def told(row: dict[str, Any]) -> str:
     return (
         f"{row['pair']}, {case(row)}, {row['size']} MiB: {row['gbs']:.1f} GB/s, best {row['best_gbs']:.1f}"
         + (f", {row['went']} {row['ms']:.3f} ms, by hand {row['bare_ms']:.3f}" if "bare_ms" in row else "")
-        + (f", {row['ms']:.3f} ms, by index {row['indexed_ms']:.3f}" if "indexed_ms" in row else "")
+        + (f", {row['ms']:.3f} ms, by index {row['indexed_ms']:.3f}, noted {row['noted_ms']:.3f}"
+           if "indexed_ms" in row else "")
         + (f"\n   us: {phases}" if phases else "") + (f"\n   {row['odd']}" if row["odd"] else "")
     )  # fmt: skip
 

@@ -27,10 +27,10 @@ from kvproto.io.kernels.host_buffer import HostBuffer
 from kvproto.io.transports.base import Completed
 from kvproto.io.transports.nixl import NixlTransport
 from kvproto.io.transports.regions import bulk
-from kvproto.lab.bench.bare import DECODE, await_tags, begin_at, receive, send, store
+from kvproto.lab.bench.bare import DECODE, PagesThere, await_tags, begin_at, receive, send, store
 from kvproto.lab.bench.indexed_pages import IndexedPages
 from kvproto.lab.bench.pools import MARKER, empty_pool, mark, seeded_bytes
-from kvproto.layout.cut import Cut
+from kvproto.layout.cut import Cut, chunks
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.protocol import effects as do
@@ -266,19 +266,26 @@ class PipelineRank:
     def pages_of(self, room: int) -> list[int]:
         return [int(page) for page in self.tables[room]]
 
-    def bare(self, room: int, tokens: int, at: float, there: dict[int, list[int]] | None = None) -> tuple[float, float]:
-        """The room by hand, from the moment `at`: (begin, end); `there`: by decode rank its pages, if mapped."""
-        table = self.tables[room].to(self.device)
-        if there and self.side == "P":
-            return store(self.endpoint, self.form.plan, table, tokens, at, there)
-        if there:
-            return await_tags(self.endpoint, self.form.plan, tokens)
-        if self.side == "P":
-            return send(self.endpoint, self.form.plan, table, tokens, at)
-        return receive(self.endpoint, self.form.plan, table, tokens)
+    def bare(self, rooms: list[int], tokens: int, at: float, there: dict[int, PagesThere]) -> tuple[float, float]:
+        """The rooms by hand, from the moment `at`: (begin, end); `there`: their pages, by room, if mapped.
 
-    def by_index(self, room: int, at: float, there: dict[int, list[int]]) -> tuple[float, float]:
+        Where they are not it is one room.
+        """
+        plan, (table, *others) = self.form.plan, [self.tables[room].to(self.device) for room in rooms]
+        if there and self.side == "P":
+            return store(self.endpoint, plan, [*zip((table, *others), there.values(), strict=True)], tokens, at)
+        if there:
+            tags = len(rooms) * chunks(tokens, 0, plan.chunk_tokens) * len(plan.writers(self.index))
+            return await_tags(self.endpoint, tags)
+        assert not others
+        if self.side == "P":
+            return send(self.endpoint, plan, table, tokens, at)
+        return receive(self.endpoint, plan, table, tokens)
+
+    def by_index(self, room: int, at: float, there: PagesThere) -> tuple[float, float]:
         """The room's pages by NIXL's own lists and indices, from the moment `at`: (begin, end)."""
+        if self.side == "D":
+            return await_tags(self.endpoint, 1)
         if self._lists is None or self._lists.endpoint is not self.endpoint:
             self._lists = IndexedPages(self.endpoint, self.form.packed)
         return self._lists.write(self.pages_of(room), there, at)
