@@ -344,15 +344,17 @@ def test_a_route_that_there_is_not_has_no_seconds() -> None:
         link_costs=lambda to: to.costs or Costs(piece=0.5, rate=2.0**29), peers={
             1: SimpleNamespace(group=2, rank=0, estimates=estimates, plan=None),
             2: SimpleNamespace(group=1, rank=3, estimates={}, plan=7, costs=None),
-            3: SimpleNamespace(group=3, rank=1, estimates={}, plan=7, costs=Costs(1.5, 2.0, 2.0**28)),
+            3: SimpleNamespace(group=3, rank=1, estimates={}, plan=7, costs=Costs(1.5, 2.0, 2.0**28, 0.25, 2**29, 4.0)),
         },
     ))  # fmt: skip
     assert list(metrics._estimates(rank)) == [
         *(("kvproto_cost_seconds", ("1", "3", of), cost)
-          for of, cost in (("piece", 0.5), ("gib", 2), ("gib_in_pieces", 0))),
+          for of, cost in (("piece", 0.5), ("launch", 3e-4), ("message", 2e-4), ("gib", 2), ("gib_in_pieces", 0),
+                           ("gib_copied", 2.0**30 / 2e12))),
         ("kvproto_route_seconds", ("2", "0", "staged"), 0.25),
         *(("kvproto_cost_seconds", ("3", "1", of), cost)
-          for of, cost in (("piece", 1.5), ("gib", 2.0**29), ("gib_in_pieces", 4.0))),
+          for of, cost in (("piece", 1.5), ("launch", 0.25), ("message", 4.0), ("gib", 2.0**29),
+                           ("gib_in_pieces", 4.0), ("gib_copied", 2.0))),
     ]  # fmt: skip
 
 

@@ -45,7 +45,7 @@ def cut(tp: int, size: int = 16, order: str = "NHD") -> Layout:
 def chosen(profile: str, ours: Layout, theirs: Layout, tokens: int, runs: int) -> str:
     plan = Plan(ours, theirs, 512)
     share = plan.duties(0)[0]
-    pieces = page_form(plan, share).pieces(tokens, runs)
+    pieces = page_form(plan, share).pieces(tokens, runs, -(-tokens // 512))
     told = estimate(PROFILES[profile], plan.part_bytes(share, Cut(0, tokens)), pieces, -(-tokens // 512))
     return "staged" if told.staged <= told.pages else "pages"
 
@@ -58,7 +58,10 @@ DECISIONS = [
     ("cuda_ipc", FLAT, FLAT, 16, 1, "pages"),
     ("cuda_ipc", FLAT, FLAT, 8192, 0, "staged"),
     ("cuda_ipc", cut(2), cut(1), 8192, 1, "staged"),
-    ("cuda_ipc", cut(1), cut(1), 16, 1, "staged"),
+    ("cuda_ipc", cut(1), cut(1), 16, 1, "pages"),
+    ("cuda_ipc", cut(1), cut(1), 512, 1, "pages"),
+    ("cuda_ipc", cut(1), cut(1), 512, 0, "staged"),
+    ("cuda_ipc", cut(1), cut(1), 32, 0, "pages"),
     ("rdma", cut(1), cut(1), 8192, 0, "pages"),
     ("rdma", cut(1, 1), cut(1, 1), 8192, 0, "staged"),
     ("rdma", cut(2), cut(1), 8192, 0, "staged"),
@@ -102,6 +105,7 @@ def test_runs_of_two_tables_cut_each_other() -> None:
 def test_pieces_are_saved_where_pages_follow_one_another() -> None:
     form = PageForm(16, 4, 3)
     assert [form.pieces(160, runs) for runs in (0, 1, 3, 10, 99)] == [40, 13, 19, 40, 40]
+    assert [form.pieces(160, runs, 4) for runs in (0, 1, 9)] == [40, 22, 40], "a chunk ends a run"
     assert (form.pieces(161, 3), form.pieces(1, 1), form.pieces(0, 0)) == (20, 4, 0)
     assert [runs_between(*each) for each in ((0, 0), (3, 0), (0, 3), (3, 3))] == [0, 0, 0, 5]
     for ours, theirs, wanted in (
@@ -114,11 +118,11 @@ def test_pieces_are_saved_where_pages_follow_one_another() -> None:
 
 
 def test_an_estimate_is_this_formula() -> None:
-    costs = Costs(piece=1e-3, rate=1e6, piece_rate=2e6, launch=1e-2, copy=3e6)
+    costs = Costs(piece=1e-3, rate=1e6, piece_rate=2e6, launch=1e-2, copy=3e6, message=0.5)
     kernel = 1e-2 + 2000 / 3e6
-    assert estimate(costs, 6000, 5, 3).staged == pytest.approx(2 * kernel + 2e-3 + 2 * kernel)
-    assert estimate(costs, 6000, 5, 3, port=9.0).staged == pytest.approx(2 * kernel + 18e-3 + 2 * 18e-3)
-    least = 2 * (1e-2 + 60 / 3e6) + 1e-3
+    assert estimate(costs, 6000, 5, 3).staged == pytest.approx(0.5 + 2 * kernel + 2e-3 + 2 * kernel)
+    assert estimate(costs, 6000, 5, 3, port=9.0).staged == pytest.approx(0.5 + 2 * kernel + 18e-3 + 2 * 18e-3)
+    least = 0.5 + 2 * (1e-2 + 60 / 3e6) + 1e-3
     assert estimate(costs, 60, 5, 0).staged == pytest.approx(least), "no write is less than a piece"
     assert [estimate(costs, 6000, pieces, 3, port=2.0).pages for pieces in (5, 50)] == pytest.approx([12e-3, 56e-3])
     assert Estimate(1.0, 3.0).pages_extra_s == 2.0
@@ -126,8 +130,8 @@ def test_an_estimate_is_this_formula() -> None:
     assert (Estimate(1.0, 2.0).way, Estimate(1.0, 2.0, mapped=True).way) == ("pages", "mapped")
 
 
-def test_a_cell_is_cut_into_as_many_groups_as_outlast_half_a_launch_each() -> None:
-    costs = Costs(rate=1e6, launch=1.0)
+def test_a_cell_is_cut_into_as_many_groups_as_outlast_a_quarter_of_a_launch_each() -> None:
+    costs = Costs(rate=1e6, launch=2.0)
     sizes = 0, 999_999, 1_000_000, 1_999_999, 4_000_000
     assert [layer_groups(costs, nbytes, 64) for nbytes in sizes] == [1, 1, 2, 2, 8]
     assert [layer_groups(costs, 4_000_000, most) for most in (1, 2, 3, 4, 7, 8, 9)] == [1, 2, 2, 4, 4, 8, 8]
@@ -168,10 +172,11 @@ ALIKE = replace(LARGE, layers=2, heads=2, k_dim=16, v_dim=16, page_size=4)
         (QUICK, range(30), 0),
         (QUICK, range(58, -2, -2), 4),
         (replace(QUICK, launch=1.0), range(58, -2, -2), 0),
-        (PROFILES["cuda_ipc"], range(58, -2, -2), 4),
+        (PROFILES["cuda_ipc"], range(58, -2, -2), 0),
+        (replace(PROFILES["cuda_ipc"], piece=1e-4), range(58, -2, -2), 4),
         (PROFILES["rdma"], range(58, -2, -2), 0),
     ],
-    ids=["in a row", "at random", "at random, dear kernels", "over NVLink", "over RDMA"],
+    ids=["in a row", "at random", "at random, dear kernels", "few over NVLink", "dear pieces", "over RDMA"],
 )
 def test_equal_groups_stage_what_would_be_many_pieces(costs: Costs, pages: range, staged: int) -> None:
     settings = replace(SMALL, costs=replace(costs, rate=1e9, copy=1e12))
@@ -196,8 +201,8 @@ def test_what_was_estimated_can_be_read() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("piece", -1e-9), ("piece", 60.5), ("launch", 61.0), ("launch", True), ("rate", 0.5), ("rate", "fast"),
-     ("copy", 0.0), ("piece_rate", float("nan"))],
+    [("piece", -1e-9), ("piece", 60.5), ("launch", 61.0), ("launch", True), ("message", -1.0), ("rate", 0.5),
+     ("rate", "fast"), ("copy", 0.0), ("piece_rate", float("nan"))],
 )  # fmt: skip
 def test_what_cannot_be_a_cost_is_refused_by_its_name(name: str, value: Any) -> None:
     with pytest.raises(ArgumentError, match=f"Costs.{name} is {value!r}"):

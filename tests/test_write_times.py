@@ -6,15 +6,28 @@ from dataclasses import dataclass, field
 from math import exp, inf
 
 import pytest
+from msgspec.structs import replace
 
-from kvproto.data.write_times import FAR, MOST, NEW, PAGES, STAGED, TwoCosts, WriteTimes
+from kvproto.data.write_times import (
+    FAR,
+    LAUNCH,
+    MESSAGE,
+    MOST,
+    NEW,
+    PAGES,
+    SCATTERS,
+    SHORTEST,
+    STAGED,
+    TwoCosts,
+    WriteTimes,
+)  # fmt: skip
 from kvproto.io.transports.base import PeerId
 from kvproto.io.transports.nixl import NixlTransport
 from kvproto.layout.costs import PROFILES, Costs
 from kvproto.layout.sharding import Layout
 from kvproto.metrics.metrics import measure
 from kvproto.verify.testing.access import inside
-from kvproto.verify.testing.pair import Pair
+from kvproto.verify.testing.pair import SMALL, Pair
 
 PEER, OTHER = PeerId("peer"), PeerId("other")
 PROFILE = Costs(piece=1e-6, rate=1e9, piece_rate=1e9)
@@ -97,6 +110,38 @@ def test_a_route_that_is_not_taken_is_tried_again(host: Host) -> None:
     assert taken(host.costs, PIECES, NBYTES) < 1.2 * taken(PROFILE, PIECES, NBYTES)
 
 
+@pytest.mark.parametrize("launch", [8e-5, 4e-3])
+def test_a_launch_and_a_copied_byte_cost_what_gathers_take(host: Host, launch: float) -> None:
+    copy = PROFILE.copy / 100
+    for at in range(80):
+        nbytes = NBYTES << (at % 3 * 5)
+        host.times.called(PEER, LAUNCH, launch + nbytes / copy, nbytes)
+    assert host.costs.launch == pytest.approx(launch, rel=0.6)
+    assert host.costs.copy == pytest.approx(copy, rel=0.3)
+    assert (host.costs.piece, host.costs.message) == (PROFILE.piece, PROFILE.message)
+
+
+def test_a_gather_of_nothing_says_nothing(host: Host) -> None:
+    host.times.called(PEER, LAUNCH, 5.0)
+    host.times.called(OTHER, LAUNCH, 5.0, NBYTES)
+    assert not host.told
+
+
+@pytest.mark.parametrize("seconds", [0.0, 3e-3])
+def test_a_region_that_is_waited_for_is_dear_and_one_that_is_there_cheap(host: Host, seconds: float) -> None:
+    for _ in range(30):
+        host.times.called(PEER, MESSAGE, seconds)
+    assert host.costs.message == pytest.approx(max(seconds, SHORTEST), rel=SCATTERS[MESSAGE])
+    dear = host.costs.message
+    for _ in range(200):
+        host.write(NBYTES / PROFILE.rate, STAGED, pieces=1)
+    assert host.costs.message == dear, "the ring is in use"
+    for _ in range(2000):
+        host.write(taken(PROFILE, PIECES, NBYTES))
+    near = pytest.approx(PROFILE.message, rel=SCATTERS[MESSAGE])
+    assert host.costs.message == near, "forgotten where pages are written"
+
+
 def test_writes_that_overlap_share_their_time(host: Host) -> None:
     real = taken(PROFILE, PIECES, NBYTES)
     for _ in range(8):
@@ -147,6 +192,14 @@ def test_a_figure_is_bounded(host: Host) -> None:
         assert PROFILE.piece_rate / host.costs.piece_rate == pytest.approx(bound, rel=NEW)
         assert PROFILE.rate / host.costs.rate == pytest.approx(bound, rel=NEW)
         assert exp(-FAR) <= host.costs.piece / PROFILE.piece <= exp(FAR)
+
+
+def test_launches_and_messages_that_scatter_a_little_are_no_news(host: Host) -> None:
+    for at in range(40):
+        seconds = PROFILE.message * (0.75, 1.3)[at % 2]
+        host.times.called(PEER, MESSAGE, seconds)
+        host.times.called(PEER, LAUNCH, PROFILE.launch * (1.3, 0.75)[at % 2], 1)
+    assert not host.told
 
 
 def test_one_stall_is_soon_forgotten(host: Host) -> None:
@@ -215,3 +268,20 @@ def test_rooms_over_nixl_correct_a_profile_that_is_wrong(monkeypatch: pytest.Mon
         assert link.costs.piece > 100 * wrong.piece
         told = {each.labels[2]: each.value for each in measure(pair.prefills[0]) if each.name == "kvproto_cost_seconds"}
         assert told["piece"] == link.costs.piece
+
+
+@pytest.mark.parametrize("ahead", [False, True], ids=["asked for when it is ready", "granted ahead"])
+def test_rooms_of_the_ring_tell_what_launches_and_messages_cost(*, ahead: bool) -> None:
+    layout = Layout(layers=2, heads=2, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=4, tp=1)
+    with NixlPair(layout, layout, chunk_tokens=64, pages=128, settings=replace(SMALL, route="staged")) as pair:
+        (link,) = inside(pair.prefills[0]).rank.peers.values()
+        for _ in range(12):
+            room = pair.open(16) if ahead else pair.name(16)
+            if not ahead:
+                pair.open_decode(room)
+                pair.prefills[0].open(room, 16, pair.tables[room][0])
+            pair.settle(looks=2)
+            pair.finish(room)
+        assert link.costs is not None
+        assert link.costs.launch != PROFILES["shm"].launch and link.costs.message != PROFILES["shm"].message
+        assert not ahead or link.costs.message < PROFILES["shm"].message

@@ -57,6 +57,13 @@ class Gathers:
         self.launches = Launches(loop, entries, self._hungry if stream is not None else None, self.together.go)
         self.prepared = PreparedLaunches[do.LaunchGather, Part](self._bind)
         self.small, self.ahead = SMALL, AHEAD
+        #: told of a gather that had nothing beside it, and its seconds
+        self.took: Callable[[do.LaunchGather, float], None] = lambda _effect, _seconds: None
+        #: the last gather that has ended, and when
+        self.ended: tuple[Key, float] | None = None
+        #: when the last launch began, and the gather that it was if nothing is beside it
+        self._began: float = 0.0
+        self._alone: do.LaunchGather | None = None
         self._going: deque[tuple[Key, Ticket, do.LaunchGather, ReadyLaunch]] = deque()
         self._later: deque[Callable[[], None]] = deque()
 
@@ -108,6 +115,7 @@ class Gathers:
         return ReadyLaunch(entry, part, launch, start, start + part.nbytes, part.nbytes, depth)
 
     def _launch(self, effect: do.LaunchGather) -> None:
+        self._began = self.loop.clock.real()
         try:
             entry = self.entries[effect.room]
             part, prepared = effect.to.part, self.prepared
@@ -130,7 +138,9 @@ class Gathers:
             except BaseException as error:  # noqa: BLE001  # as above
                 self.together.fail(key, error)
                 return
-        if not self._going and self.together.over(key, ticket):
+        # What waits for a forward, or for other gathers, does not tell what a gather takes.
+        self._alone = effect if alone and not self._going and not made.entry.marks else None
+        if not self._going and self._over(key, ticket):
             return
         self._going.append((key, ticket, effect, made))
         large = made.end - made.first > self.small
@@ -141,7 +151,15 @@ class Gathers:
 
     def _look(self) -> bool:
         moved = False
-        while self._going and self.together.over(*self._going[0][:2]):
+        while self._going and self._over(*self._going[0][:2]):
             self._going.popleft()
             moved = True
         return moved
+
+    def _over(self, key: Key, ticket: Ticket) -> bool:
+        if not self.together.over(key, ticket):
+            return False
+        self.ended = key, self.loop.clock.real()
+        if self._alone is not None and GATHER.key(self._alone) == key:
+            self.took(self._alone, self.ended[1] - self._began)
+        return True

@@ -26,6 +26,7 @@ from kvproto.data.prepared_pages import PreparedBatch, PreparedPages
 from kvproto.data.room_entry import NO_TABLE, RoomEntry
 from kvproto.data.staged_writes import NOT_CONNECTED, PreparedWrites
 from kvproto.data.staging_buffers import Kind, Staging
+from kvproto.data.write_times import LAUNCH, MESSAGE
 from kvproto.data.writes import Batch, KernelBatch, RankWrites
 from kvproto.errors import KvprotoError, Step
 from kvproto.io.kernels.base import Kernels, Pool, Ticket
@@ -84,6 +85,7 @@ class PrefillData(PrefillWires):
         self.prepared = self.gathers.prepared
         self.writes = RankWrites(loop, transport, self.prepared_writes, self.times)
         self.writes.others = lambda: bool(self.gathers)
+        self.gathers.took = self._gathered
         if transport.caps.needs_target_progress:
             self.writes.nudge = self.nudge
         #: what wakes the loop when the forward of the oldest gather, or of the oldest write into pages, has ended
@@ -182,13 +184,23 @@ class PrefillData(PrefillWires):
     # -------------------------------------------------------------------------------------------- writes
     def post_write(self, effect: do.PostWrite) -> None:
         self._counts["writes"] += 1
-        key = effect.room, effect.chunk, effect.peer
+        key, ended = (effect.room, effect.chunk, effect.peer), self.gathers.ended
+        if ended is not None and ended[0] == key:
+            self._took(effect, MESSAGE, self.loop.clock.real() - ended[1])
         try:
             write = self.prepared_writes.take(effect)
         except BaseException as error:  # noqa: BLE001  # nothing was posted: the room ends, not the loop
             self.writes.refuse(key, error)
             return
         self.writes.post_staged(key, write, hold=write.piece[2] <= self.gathers.small and bool(self.gathers))
+
+    def _gathered(self, effect: do.LaunchGather, seconds: float) -> None:
+        self._took(effect, LAUNCH, seconds, effect.to.part.nbytes)
+
+    def _took(self, effect: do.LaunchGather | do.PostWrite, what: str, seconds: float, nbytes: int = 0) -> None:
+        peer = self.link_peer.get(effect.to.link)
+        if peer is not None:
+            self.times.called(peer, what, seconds, nbytes)
 
     def prepare_pages(self, effect: do.PreparePages) -> None:
         """Make the batches of a chunk that goes page to page, and offer them to the transport."""

@@ -1,4 +1,4 @@
-"""Write times: what the writes to each peer have taken, and what its link costs by that.
+"""Write times: what the transfers to each peer have taken, and what its link costs by that.
 
 A profile (`kvproto.layout.costs`) says what a link of its kind costs; this one, between these hosts, may cost something
 else.  A time in which writes to a peer were in flight without a gap is one observation: so many pieces and bytes took
@@ -9,6 +9,10 @@ than they say, each by its share of the time, in the logarithm: so they stay abo
 slower is as soon known as a faster one, and one stall is soon forgotten (`ONCE`).  It also brings the figures of the
 other route a little nearer to the profile.  So a route that is not taken costs after a while what its profile says, and
 is tried again; what is taken corrects itself with every room.
+
+The ring has two more lines.  A gather with no other beside it, and no forward before it, tells what a launch and a
+copied byte cost here; a scatter is taken to cost as much.  From its end until its write is posted is the wait for its
+region: short where regions are granted beforehand, and long where the ring is busy.
 
 Profiles that cost nothing are not corrected: nobody knows such a link, and a simulation has none.
 """
@@ -30,14 +34,20 @@ OTHER = 0.995
 MOST = 16
 #: how far from its profile a figure is at most: e^7 times more or less
 FAR = 7.0
+#: seconds of what was there when it was looked at
+SHORTEST = 1e-6
 #: relative change of a figure that counts as another cost
 NEW = 0.1
 #: routes that are observed: through the peer's ring, and into its pages piece by piece
 STAGED, PAGES = "staged", "pages"
+#: what else is observed of the ring: gathers, and waits for a region
+LAUNCH, MESSAGE = "launch", "message"
+#: `NEW` of launches and messages, whose times scatter more: each change has all estimates made anew
+SCATTERS = {LAUNCH: 0.3, MESSAGE: 0.3}
 
 
 class TwoCosts:
-    """The seconds of a piece and of a byte, by a profile and by what was observed."""
+    """The seconds of a piece (or of a call) and of a byte, by a profile and by what was observed."""
 
     def __init__(self, piece: float, byte: float) -> None:
         """`byte`: 0 where bytes cost nothing beside their pieces; it stays 0."""
@@ -89,8 +99,11 @@ class WriteTimes:
             return known.told
         self._peers.pop(peer, None)
         if profile.piece > 0 and isfinite(profile.rate):
-            rates = {STAGED: profile.rate, PAGES: profile.piece_rate}
-            lines = {route: TwoCosts(profile.piece, 1 / rate) for route, rate in rates.items()}
+            lines = {
+                STAGED: TwoCosts(profile.piece, 1 / profile.rate),
+                PAGES: TwoCosts(profile.piece, 1 / profile.piece_rate),
+                LAUNCH: TwoCosts(profile.launch, 1 / profile.copy), MESSAGE: TwoCosts(profile.message, 0.0),
+            }  # fmt: skip
             self._peers[peer] = _Peer(profile, profile, lines)
         return profile
 
@@ -120,23 +133,40 @@ class WriteTimes:
             return
         now, (_, pieces, nbytes) = self._now(), value.ended
         seconds, value.since, value.ended = now - value.since, now, [0, 0, 0]
-        if value.route in value.lines and pieces and seconds > 0:
-            self._observe(peer, value, pieces, nbytes, seconds)
+        if value.route in (STAGED, PAGES) and pieces and seconds > 0:
+            value.lines[value.route].observe(pieces, nbytes, seconds)
+            for name, line in value.lines.items():
+                if (name == PAGES) != (value.route == PAGES):
+                    line.fade()
+            self._tell(peer, value)
 
-    def _observe(self, peer: PeerId, value: _Peer, pieces: int, nbytes: int, seconds: float) -> None:
-        for route, line in value.lines.items():
-            line.observe(pieces, nbytes, seconds) if route == value.route else line.fade()
-        (_, byte), (piece, piece_byte) = value.lines[STAGED].figures, value.lines[PAGES].figures
-        old = value.profile
-        made = Costs(min(piece, LONGEST), 1 / byte, 1 / piece_byte if piece_byte else inf, old.launch, old.copy)
-        if any(_apart(getattr(made, name), getattr(value.told, name)) for name in ("piece", "rate", "piece_rate")):
+    def called(self, peer: PeerId, what: str, seconds: float, nbytes: int = 0) -> None:
+        """A gather of so many bytes, or the wait for a region, took so long."""
+        value = self._peers.get(peer)
+        if value is not None and (nbytes or what == MESSAGE):
+            value.lines[what].observe(1, nbytes, max(seconds, SHORTEST))
+            self._tell(peer, value)
+
+    def _tell(self, peer: PeerId, value: _Peer) -> None:
+        lines = value.lines
+        (_, byte), (piece, piece_byte) = lines[STAGED].figures, lines[PAGES].figures
+        (launch, copied), (message, _) = lines[LAUNCH].figures, lines[MESSAGE].figures
+        made = Costs(
+            min(piece, LONGEST), 1 / byte, _rate(piece_byte), min(launch, LONGEST), _rate(copied), min(message, LONGEST)
+        )
+        names = made.__struct_fields__
+        if any(_apart(getattr(made, name), getattr(value.told, name), SCATTERS.get(name, NEW)) for name in names):
             value.told = made
             self._changed(peer, made)
+
+
+def _rate(byte: float) -> float:
+    return 1 / byte if byte else inf
 
 
 def _within(value: float, bound: float) -> float:
     return min(max(value, -bound), bound)
 
 
-def _apart(one: float, other: float) -> bool:
-    return one != other and abs(one - other) > NEW * min(one, other)
+def _apart(one: float, other: float, new: float) -> bool:
+    return one != other and abs(one - other) > new * min(one, other)

@@ -68,8 +68,9 @@ METRICS: dict[str, Metric] = {
                                     " KV of the last kind of room for this peer by each possible route; the cheaper one"
                                     " is chosen."),
     "kvproto_cost_seconds": Metric("gauge", ("peer_group", "peer_rank", "of"), "Prefill: what this peer's link costs,"
-                                   " as its profile says or its writes have shown: a piece of a write; a GiB in one"
-                                   " large write; a GiB in pieces, beside their number (0: nothing)."),
+                                   " as its profile says or its transfers have shown: a piece of a write; a launch of a"
+                                   " gather or a scatter; the message that a region of the ring is waited for; a GiB"
+                                   " in one large write, in pieces, beside their number (0: nothing), and copied."),
     "kvproto_staging_fallbacks": Metric("counter", ("state", "event"), "Prefill: sends that gave the ring up, by the"
                                         " state in which they waited and what ended it; NEW: parts that are never"
                                         " staged."),
@@ -172,7 +173,9 @@ def _estimates(rank: PrefillRank) -> Iterator[Measured]:
         if peer.plan is None:
             continue
         costs = rank.link_costs(peer)
-        for of, cost in (("piece", costs.piece), ("gib", GIB / costs.rate), ("gib_in_pieces", GIB / costs.piece_rate)):
+        rates = ("gib", costs.rate), ("gib_in_pieces", costs.piece_rate), ("gib_copied", costs.copy)
+        calls = ("piece", costs.piece), ("launch", costs.launch), ("message", costs.message)
+        for of, cost in (*calls, *((of, GIB / rate) for of, rate in rates)):
             yield Measured("kvproto_cost_seconds", (str(peer.group), str(peer.rank), of), cost)
 
 

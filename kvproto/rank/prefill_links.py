@@ -241,8 +241,8 @@ class PrefillLinks(Rank):
             owed = to.owed[groups] = self._owed(to, plan, groups)
         share, part, form = owed
         fits = not slot or plan.part_bytes(part, Cut(0, min(tokens, self.chunk_tokens))) <= slot
-        pieces = form.pieces(tokens, runs) if form is not None else 0
         nbytes, parts = plan.part_bytes(share, Cut(0, tokens)), chunks(tokens, 0, self.chunk_tokens, groups)
+        pieces = form.pieces(tokens, runs, parts // groups) if form is not None else 0
         return estimate(
             self.link_costs(to), nbytes, pieces, parts, ring=fits and route != "pages", open_=form is not None,
             mapped=to.mapped, port=at_the_port(plan, share) if to.mapped else 1.0,

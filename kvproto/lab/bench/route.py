@@ -1,8 +1,9 @@
 """Route: times of each way of a room beside the bulk write of the same run, and the chosen way.
 
 The same rooms go by the ring (`staged`), page to page by the transport's writes (`pages`), by a kernel's stores where
-the transport maps the peer's pages (`mapped`), and as endpoints choose by themselves (`cost`), with pages at random, as
-in a cache that has been in use, and with pages in a row, as in a fresh one.  Each way has endpoints of its own over the
+the transport maps the peer's pages (`mapped`), as endpoints choose by themselves (`cost`), and as they choose where
+nothing is mapped (`unmapped`), with pages at random, as in a cache that has been in use, and with pages in a row, as in
+a fresh one.  Each way has endpoints of its own over the
 same pools.  All of them are there at once and take turns, each round in another order, so that all see the same clocks.
 Ranks, clock, bulk write and the comparison of every byte are those of `kvproto bench pipeline`.
 
@@ -32,7 +33,10 @@ from kvproto.settings import Route
 #: by way: the route of its endpoints, and whether memory of the peer may be mapped
 WAYS: dict[str, tuple[Route, bool]] = {
     "staged": ("staged", False), "pages": ("pages", False), "mapped": ("pages", True), "cost": ("cost", True),
+    "unmapped": ("cost", False),
 }  # fmt: skip
+#: by way that endpoints choose: what they may choose
+CHOICES = {"cost": ("staged", "pages", "mapped"), "unmapped": ("staged", "pages")}
 #: rounds that are not counted, and those after which a way is left out that takes so many seconds
 WARM, LEAST, SLOW_S = 2, 3, 0.02
 #: both sides cut alike have pages alike: that is where pages may be cheaper
@@ -51,8 +55,9 @@ def estimate_of(shape: PipelineShape, size: int, chunk: int, costs: Costs, *, fr
     chunk_tokens, tokens = chunk * MIB // shape.token_bytes, size * MIB // shape.token_bytes
     plan = Plan(prefill, decode, chunk_tokens)
     share = plan.duties(0)[0]
-    pieces = page_form(plan, share).pieces(tokens, 1 if fresh else 0)
-    return estimate(costs, plan.part_bytes(share, Cut(0, tokens)), pieces, chunks(tokens, 0, chunk_tokens))
+    cells = chunks(tokens, 0, chunk_tokens)
+    pieces = page_form(plan, share).pieces(tokens, 1 if fresh else 0, cells)
+    return estimate(costs, plan.part_bytes(share, Cut(0, tokens)), pieces, cells)
 
 
 @dataclass
@@ -118,9 +123,10 @@ def _order(names: list[str], turn: int) -> list[str]:
     return names[at:] + names[:at]
 
 
-def loss_of(ways: Mapping[str, _RouteWay]) -> tuple[str, float]:
-    """Return the best way, and what the choice takes more: the median over rounds that both have."""
-    best, cost = min((ways[name] for name in ways if name != "cost"), key=lambda way: way.seconds), ways["cost"]
+def loss_of(ways: Mapping[str, _RouteWay], choice: str = "cost") -> tuple[str, float]:
+    """Return the best way, and what this choice takes more: the median over rounds that both have."""
+    forced, cost = [ways[name] for name in CHOICES[choice] if name in ways], ways[choice]
+    best = min(forced, key=lambda way: way.seconds)
     return best.name, statistics.median(cost.times[at] / best.times[at] for at in best.times.keys() & cost.times) - 1
 
 
@@ -128,17 +134,24 @@ def _row(
     shape: PipelineShape, size: int, ways: Mapping[str, _RouteWay], stats: Mapping[str, Mapping[str, Any]], bulk: float,
     told: Estimate, *, fresh: bool,
 ) -> dict[str, Any]:  # fmt: skip
-    best, loss = loss_of(ways)
+    (best, loss), (other, more) = loss_of(ways), loss_of(ways, "unmapped")
     return {
         "pair": shape.name, "size": size, "pages": _lie(fresh), "right": all(way.right for way in ways.values()),
         "bulk_ms": 1e3 * bulk,
         **{f"{name}_ms": 1e3 * way.seconds for name, way in ways.items()},
         **{f"{name}_share": bulk / way.seconds for name, way in ways.items()},
         "pieces": stats["pages"]["pieces"] // ways["pages"].gen, "chosen": went(stats["cost"]),
-        "best": best, "loss": loss,
+        "best": best, "loss": loss, "unmapped_chosen": went(stats["unmapped"]), "unmapped_best": other,
+        "unmapped_loss": more,
         "staged_estimate_ms": 1e3 * told.staged, "pages_estimate_ms": 1e3 * told.pages,
         "odd": {name: each["reports"] for name, each in stats.items() if each["reports"]},
     }  # fmt: skip
+
+
+def told(row: dict[str, Any]) -> str:
+    """A row as soon as it is measured: what endpoints chose, and what it took more than the best way."""
+    chosen = (f"{row[f'{of}chosen']}, {row[f'{of}loss']:+.0%} more" for of in ("", "unmapped_"))
+    return f"{row['pair']}, {row['size']} MiB: " + "; unmapped ".join(chosen)
 
 
 def _lie(fresh: bool) -> str:
@@ -162,5 +175,5 @@ def main(argv: Sequence[str] | None = None) -> int:
         with BenchProcesses(PAIRS[name], cuda=not options.cpu) as fleet:
             for size, fresh in course.cases(list(product(options.sizes, (False, True))), len(names) - turn):
                 rows.append(measured(fleet, size, options.repeats, profile, fresh=fresh))
-                course.keep(rows, f"{rows[-1]['pair']}, {size} MiB: {rows[-1]['chosen']}, {rows[-1]['loss']:+.0%} more")
+                course.keep(rows, told(rows[-1]))
     return course.judged(rows)
