@@ -196,9 +196,9 @@ def test_a_room_whose_last_tokens_join_its_end_costs_what_its_other_tokens_and_t
     rank.rooms[ROOM] = replace(room, tokens=tokens, prefix=prefix, facts=facts)
     share, state = plan.share(0, 1), plan.state.share(0, 1)
     form, before = page_form(plan, share, rank.placement, theirs), tokens - prefix - last
-    nbytes = plan.part_bytes(share, Cut(0, before))
+    nbytes, cells = plan.part_bytes(share, Cut(0, before)), -(-before // CHUNK)
     found = rank.estimate(ROOM, 1)
-    assert found == estimate(COSTS, nbytes, form.pieces(before, 4), -(-before // CHUNK)) and found.pages < NO_ROUTE
+    assert found == estimate(COSTS, nbytes, form.pieces(before, 4, cells), cells) and found.pages < NO_ROUTE
     assert rank.estimate(ROOM, 1) is found
     pieces = form.pieces(last, -(-4 * last // (tokens - prefix))) if last else 0
     for each in end_shares(plan, state, rank.placement, theirs) if open_ else ():

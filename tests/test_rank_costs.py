@@ -55,7 +55,7 @@ def told(
     plan = rank.peers[1].plan
     assert plan is not None
     share = plan.share(0, 0)
-    pieces = page_form(plan, share, rank.placement, rank.peers[1].placement).pieces(17, 4) if open_ else 0
+    pieces = page_form(plan, share, rank.placement, rank.peers[1].placement).pieces(17, 4, 3) if open_ else 0
     return estimate(costs, plan.part_bytes(share, Cut(0, 17)), pieces, 3, ring=ring, open_=open_, port=port)
 
 
@@ -89,7 +89,7 @@ def test_a_room_s_estimate_is_of_its_tokens_runs_parts_and_pools() -> None:
     plan = rank.peers[1].plan
     assert plan is not None
     share = plan.share(0, 0)
-    pieces = page_form(plan, share).pieces(17, 4)
+    pieces = page_form(plan, share).pieces(17, 4, 3)
     assert rank.estimate(5, 0) == estimate(COSTS, plan.part_bytes(share, Cut(0, 17)), pieces, 12)
     quarter = caller(slot_bytes=part // 4)
     assert quarter.estimate(5, 0).staged == NO_ROUTE

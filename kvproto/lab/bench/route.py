@@ -10,7 +10,7 @@ Ranks, clock, bulk write and the comparison of every byte are those of `kvproto 
 `share` is the bulk write's time over the transfer's, so 1 is as fast as the link; `estimates` are what the ranks
 thought before (`kvproto.layout.costs`), `chosen` is what they took.  `best` is the way that took least, and `loss` what
 the choice took over it, the median over rounds.  Where the choice is the best way, two sets of endpoints do the same,
-and the loss is the error of this measurement.
+the loss is the error of this measurement, and nothing is `lost`.
 """
 
 from __future__ import annotations
@@ -141,11 +141,17 @@ def _row(
         **{f"{name}_ms": 1e3 * way.seconds for name, way in ways.items()},
         **{f"{name}_share": bulk / way.seconds for name, way in ways.items()},
         "pieces": stats["pages"]["pieces"] // ways["pages"].gen, "chosen": went(stats["cost"]),
-        "best": best, "loss": loss, "unmapped_chosen": went(stats["unmapped"]), "unmapped_best": other,
-        "unmapped_loss": more,
+        "best": best, "loss": loss, "lost": _lost(stats["cost"], best, loss),
+        "unmapped_chosen": went(stats["unmapped"]), "unmapped_best": other, "unmapped_loss": more,
+        "unmapped_lost": _lost(stats["unmapped"], other, more),
         "staged_estimate_ms": 1e3 * told.staged, "pages_estimate_ms": 1e3 * told.pages,
         "odd": {name: each["reports"] for name, each in stats.items() if each["reports"]},
     }  # fmt: skip
+
+
+def _lost(stats: Mapping[str, int], best: str, loss: float) -> float:
+    """Return the loss by the choice of another way than the best one; 0: it is the best one."""
+    return 0.0 if went(stats) == best else loss
 
 
 def told(row: dict[str, Any]) -> str:
