@@ -1,0 +1,67 @@
+"""What one thread asks another for: begun once or never, and awaited by any number of threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from kvproto.loop.answer import Answer
+
+LONG = 30.0
+
+
+def raise_exit() -> None:
+    raise SystemExit("planted")
+
+
+def test_an_action_is_carried_out_once_and_has_a_result() -> None:
+    told = list[int]()
+    answer = Answer(lambda: told.append(1) or len(told))
+    assert not answer.over and not answer.wait(0.0)
+    for _ in range(2):
+        answer.act()
+    assert answer.over and answer.wait(0.0) and answer.result() == 1 and told == [1]
+    assert not answer.give_up(), "it has begun"
+
+
+def test_what_an_action_raises_is_raised_where_it_was_asked_for() -> None:
+    answer = Answer(raise_exit)
+    answer.act()
+    assert answer.over
+    for _ in range(2):
+        with pytest.raises(SystemExit, match="planted"):
+            answer.result()
+
+
+def test_an_action_that_was_given_up_never_begins() -> None:
+    answer = Answer(raise_exit)
+    assert answer.give_up() and not answer.give_up()
+    answer.act()
+    assert not answer.over and not answer.wait(0.0)
+
+
+def test_an_action_that_has_begun_is_not_given_up() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    answer = Answer(lambda: (begun.set(), go_on.wait(LONG)))
+    other = threading.Thread(target=answer.act)
+    other.start()
+    assert begun.wait(LONG)
+    assert not answer.give_up() and not answer.wait(0.01)
+    go_on.set()
+    other.join(LONG)
+    assert answer.wait(0.0) and answer.result() == (None, True)
+
+
+def test_all_who_wait_are_woken_and_who_comes_later_does_not_wait() -> None:
+    answer, told = Answer(lambda: 7), list[bool]()
+    waiters = [threading.Thread(target=lambda: told.append(answer.wait(LONG))) for _ in range(4)]
+    for each in waiters:
+        each.start()
+    time.sleep(0.05)
+    begun = time.monotonic()
+    answer.act()
+    for each in waiters:
+        each.join(LONG)
+    assert told == [True] * 4 and answer.wait(LONG) and time.monotonic() - begun < LONG / 2
