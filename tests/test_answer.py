@@ -18,11 +18,16 @@ def raise_exit() -> None:
 
 def test_an_action_is_carried_out_once_and_has_a_result() -> None:
     told = list[int]()
-    answer = Answer(lambda: told.append(1) or len(told))
-    assert not answer.over and not answer.wait(0.0)
+
+    def act() -> int:
+        told.append(1)
+        return len(told)
+
+    answer = Answer(act)
+    assert not answer.wait(0.0)
     for _ in range(2):
         answer.act()
-    assert answer.over and answer.wait(0.0) and answer.result() == 1 and told == [1]
+    assert answer.wait(0.0) and answer.result() == 1 and told == [1]
     assert not answer.give_up(), "it has begun"
 
 
@@ -44,14 +49,19 @@ def test_an_action_that_was_given_up_never_begins() -> None:
 
 def test_an_action_that_has_begun_is_not_given_up() -> None:
     begun, go_on = threading.Event(), threading.Event()
-    answer = Answer(lambda: (begun.set(), go_on.wait(LONG)))
+
+    def act() -> bool:
+        begun.set()
+        return go_on.wait(LONG)
+
+    answer = Answer(act)
     other = threading.Thread(target=answer.act)
     other.start()
     assert begun.wait(LONG)
     assert not answer.give_up() and not answer.wait(0.01)
     go_on.set()
     other.join(LONG)
-    assert answer.wait(0.0) and answer.result() == (None, True)
+    assert answer.wait(0.0) and answer.result() is True
 
 
 def test_all_who_wait_are_woken_and_who_comes_later_does_not_wait() -> None:
