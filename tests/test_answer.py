@@ -1,4 +1,4 @@
-"""What one thread asks another for: begun once or never, and awaited by any number of threads."""
+"""An action that one thread asks another for: begun once or never, and awaited by any thread."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def receive(endpoint: Any, plan: Plan, table: torch.Tensor, tokens: int) -> tupl
 def store(
     endpoint: Any, plan: Plan, rooms: Sequence[tuple[torch.Tensor, PagesThere]], tokens: int, at: float
 ) -> tuple[float, float]:  # fmt: skip
-    """Run a prefill rank's side with mapped pages: storing kernels and their tags, of one room after the other.
+    """Run a prefill rank's side with mapped pages: storing kernels and their tags, room after room.
 
     `rooms`: our pages, and theirs by decode rank.
     """
