@@ -40,6 +40,17 @@ def test_what_an_action_raises_is_raised_where_it_was_asked_for() -> None:
             answer.result()
 
 
+@pytest.mark.parametrize("seconds", [-1.0, float("nan"), 0.0])
+def test_who_has_no_time_does_not_wait(seconds: float) -> None:
+    assert not Answer(raise_exit).wait(seconds)
+
+
+def test_who_has_all_time_waits_until_it_is_over() -> None:
+    answer = Answer(int)
+    threading.Timer(0.02, answer.act).start()
+    assert answer.wait(float("inf")) and answer.result() == 0
+
+
 def test_an_action_that_was_given_up_never_begins() -> None:
     answer = Answer(raise_exit)
     assert answer.give_up() and not answer.give_up()

@@ -7,7 +7,7 @@ takes, and whether an action begins is settled by one `pop`.
 
 from __future__ import annotations
 
-from _thread import allocate_lock
+from _thread import TIMEOUT_MAX, allocate_lock
 from collections.abc import Callable
 from typing import Any
 
@@ -43,7 +43,8 @@ class Answer:
 
     def wait(self, seconds: float) -> bool:
         """Block until the action is over, so many seconds at most; whether it is.  Any thread."""
-        if not self.over and self._gate.acquire(timeout=seconds):
+        # In this order NaN is 0; a number below 0 would wait for ever.
+        if not self.over and self._gate.acquire(timeout=min(max(0.0, seconds), TIMEOUT_MAX)):
             self._gate.release()  # for the next who waits
         return self.over
 
