@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -190,9 +191,20 @@ def test_who_comes_last_does_not_sleep_on_news_that_another_one_has_seen() -> No
         news.sleep(None)
 
 
-def test_news_of_an_object_that_was_never_made_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    closed = list[int]()
-    monkeypatch.setattr(os, "close", closed.append)
-    news = News.__new__(News)
-    del news
-    assert not closed
+def test_two_threads_that_wait_first_at_once_are_both_woken(monkeypatch: pytest.MonkeyPatch) -> None:
+    news, make = News(), os.eventfd
+
+    def slow(*given: int) -> int:
+        time.sleep(0.05)
+        return make(*given)
+
+    monkeypatch.setattr(os, "eventfd", slow)
+    waiters = [threading.Thread(target=news.sleep, args=(30.0,)) for _ in range(3)]
+    for each in waiters:
+        each.start()
+    time.sleep(0.3)
+    begun = time.monotonic()
+    news.set()
+    for each in waiters:
+        each.join()
+    assert time.monotonic() - begun < 15.0

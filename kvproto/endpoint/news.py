@@ -5,27 +5,34 @@ from __future__ import annotations
 import os
 import select
 from contextlib import suppress
+from threading import Lock
 
 #: seconds of a sleep, at most: `poll` takes no more
 LONGEST_SLEEP_S = 2e6
 
 
+#: held while a descriptor is made: two threads may wait for one event
+_making = Lock()
+
+
 class News:
-    """An event that makes a file descriptor readable.  Any thread.
+    """An event that makes a file descriptor readable, once somebody waits for it.  Any thread.
 
     Not `threading.Event`: a signal handler that raises in an engine's wait would leave its lock held, and the loop,
     which sets it, would wait for ever.
     """
 
-    _fd = -1
-
     def __init__(self) -> None:
-        """Nothing is new."""
-        self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._set = False
+        """Without a descriptor: most engines poll, and need none."""
+        self._fd, self._set = -1, False
 
     def fileno(self) -> int:
         """Return a descriptor that is readable from `set` to `clear`; it lives as long as this object."""
+        with _making:
+            if self._fd < 0:
+                self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+                if self._set:  # in this order: another thread that sets it meanwhile writes by itself
+                    os.eventfd_write(self._fd, 1)
         return self._fd
 
     def is_set(self) -> bool:
@@ -35,19 +42,21 @@ class News:
     def set(self) -> None:
         """Wake every waiter."""
         self._set = True
-        os.eventfd_write(self._fd, 1)
+        if self._fd >= 0:
+            os.eventfd_write(self._fd, 1)
 
     def clear(self) -> None:
         """Forget the news so far; a caller that looks for them after this call misses none."""
-        with suppress(BlockingIOError):  # nothing was written
-            os.eventfd_read(self._fd)
+        if self._fd >= 0:
+            with suppress(BlockingIOError):  # nothing was written
+                os.eventfd_read(self._fd)
         # Last: news that are set between the two steps would else be read away, and count as told for ever.
         self._set = False
 
     def sleep(self, timeout: float | None) -> None:
         """Block until the next `set`, `timeout` seconds at most."""
         waits = select.poll()
-        waits.register(self._fd, select.POLLIN)
+        waits.register(self.fileno(), select.POLLIN)
         waits.poll(None if timeout is None else min(max(0.0, timeout), LONGEST_SLEEP_S) * 1e3)
 
     def __del__(self) -> None:
