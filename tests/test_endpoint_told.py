@@ -226,7 +226,7 @@ def test_who_waits_for_news_sleeps_while_there_is_none_and_not_after(
     room, decode, slept = pair.open(20), pair.decodes[0], list[tuple[float | None, bool]]()
     loop = inside(decode).loop
     decode._news.alarm.set()
-    monkeypatch.setattr(decode._news.alarm, "wait", lambda limit: slept.append((limit, decode._news.alarm.is_set())))
+    monkeypatch.setattr(decode._news.alarm, "sleep", lambda limit: slept.append((limit, decode._news.alarm.is_set())))
     assert not decode.wait_news(0.5) and not decode.wait_news()
     assert slept == [(0.5, False), (None, False)]
     loop.handlers[do.AnnounceOutcome](do.AnnounceOutcome(room.key, Cause.STALLED))

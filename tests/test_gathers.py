@@ -388,3 +388,36 @@ def test_a_large_one_is_made_ready_before_it_is_asked_for(device: World) -> None
     assert device.told == ["bound"] and len(device.gathers.prepared) == 1
     device.ask(replace(device.gather(0), offset=64, grant=7))
     assert device.told.count("bound") == 1 and device.launched() == 1, "its region is not known before"
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_gather_with_nothing_beside_it_tells_how_long_it_took(device: World, at_once: bool) -> None:
+    times, took, gathers = iter((10.0, 12.5)), list[tuple[int, float]](), device.gathers
+    gathers.loop.clock = cast("Any", SimpleNamespace(real=lambda: next(times)))
+    gathers.took = lambda effect, seconds: took.append((effect.room, seconds))
+    device.entries[3].marks.clear()
+    device.at_once = at_once
+    assert gathers.ended is None
+    device.ask(device.gather(3))
+    if not at_once:
+        assert not took and gathers.ended is None
+        device.tickets[0].over = True
+        gathers.poll()
+    assert took == [(3, 2.5)] and gathers.ended == ((3, 5, 6), 12.5)
+
+
+def test_gathers_beside_each_other_or_after_a_forward_do_not(device: World) -> None:
+    took, gathers = list[int](), device.gathers
+    gathers.took = lambda effect, _seconds: took.append(effect.room)
+    device.sizes |= {4: LITTLE, 5: LITTLE}
+    for rooms, marked in (((1, 2), False), ((3,), True), ((4, 5), False)):
+        for room in rooms:
+            if not marked:
+                device.entries[room].marks.clear()
+            device.ask(device.gather(room))
+        gathers.launches.run()
+        for ticket in device.tickets:
+            ticket.over = True
+        gathers.poll()
+        assert gathers.ended is not None and gathers.ended[0] == (rooms[-1], 5, 6)
+    assert not took

@@ -210,6 +210,15 @@ def test_what_cannot_be_a_cost_is_refused_by_its_name(name: str, value: Any) -> 
     assert Costs(piece=0, launch=60.0, rate=1.0, copy=float("inf")).launch == 60.0
 
 
+def test_what_nvlink_is_said_to_cost_is_what_was_measured() -> None:
+    told = PROFILES["cuda_ipc"]
+    for value, least, most in (
+        (told.rate, 350e9, 400e9), (told.copy, 1.5e12, 2.5e12), (told.message, 1e-4, 4e-4), (told.launch, 2e-4, 4e-4),
+    ):  # fmt: skip
+        assert least < value < most
+    assert str(told) == "a piece 4 us, a large write 390 GB/s"
+
+
 def test_settings_name_a_profile() -> None:
     assert Settings(costs="rdma").costs_of("shm") == PROFILES["rdma"]
     assert Settings().costs_of("shm") == PROFILES["shm"]

@@ -69,6 +69,7 @@ BOUNDS: dict[str, tuple[float, float, str]] = {
     "loop.loop_thread.LONGEST_WAIT": (0.2, 2.0, "a loop without timers looks at its sources now and then"),
     "loop.event_loop.STILL_S": (1e-3, 1e-2, "longer than a round trip; a wait that ends sooner is polled"),
     "loop.event_loop.REST_S": (2e-3, 5e-2, "a wake-up that is lost costs so much; a hundred passes a second at rest"),
+    "data.write_times.SHORTEST_S": (2e-7, 1e-5, "less than any wait that is worth to be known, and more than nothing"),
     "data.decode_data.STIRS_S": (1e-5, 5e-4, "an idle transport's poll takes less, one that copies a piece more"),
     "data.prefill_wires.NUDGE_S": (2e-4, 2e-3, "less than a loop waits before it rests, and not a frame a write"),
     "loop.event_loop.DEAF_S": (0.01, 0.1, "a lack of descriptors passes; an engine hears of a deaf loop in seconds"),

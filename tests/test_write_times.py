@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import exp, inf
+from math import exp, inf, log
 
 import pytest
 from msgspec.structs import replace
@@ -16,7 +16,7 @@ from kvproto.data.write_times import (
     NEW,
     PAGES,
     SCATTERS,
-    SHORTEST,
+    SHORTEST_S,
     STAGED,
     TwoCosts,
     WriteTimes,
@@ -131,7 +131,7 @@ def test_a_gather_of_nothing_says_nothing(host: Host) -> None:
 def test_a_region_that_is_waited_for_is_dear_and_one_that_is_there_cheap(host: Host, seconds: float) -> None:
     for _ in range(30):
         host.times.called(PEER, MESSAGE, seconds)
-    assert host.costs.message == pytest.approx(max(seconds, SHORTEST), rel=SCATTERS[MESSAGE])
+    assert host.costs.message == pytest.approx(max(seconds, SHORTEST_S), rel=SCATTERS[MESSAGE])
     dear = host.costs.message
     for _ in range(200):
         host.write(NBYTES / PROFILE.rate, STAGED, pieces=1)
@@ -196,9 +196,44 @@ def test_a_figure_is_bounded(host: Host) -> None:
 
 def test_launches_and_messages_that_scatter_a_little_are_no_news(host: Host) -> None:
     for at in range(40):
-        seconds = PROFILE.message * (0.75, 1.3)[at % 2]
-        host.times.called(PEER, MESSAGE, seconds)
-        host.times.called(PEER, LAUNCH, PROFILE.launch * (1.3, 0.75)[at % 2], 1)
+        host.times.called(PEER, MESSAGE, PROFILE.message * (0.6, 1.6)[at % 2])
+        host.times.called(PEER, LAUNCH, PROFILE.launch * (1.6, 0.6)[at % 2], 1)
+    assert not host.told
+
+
+def test_each_figure_fades_by_itself() -> None:
+    line = TwoCosts(1.0, 1.0)
+    line.observe(100, 1, 1e6)
+    before = line.figures
+    line.fade()
+    assert [log(after) / log(figure) for after, figure in zip(line.figures, before, strict=True)] == [
+        pytest.approx(0.995)] * 2  # fmt: skip
+    assert log(before[0]) > 10 * log(before[1]) > 0
+
+
+def test_of_writes_without_a_gap_each_so_many_are_one_observation(host: Host) -> None:
+    for _ in range(3 * MOST):
+        host.times.posted(PEER, PAGES)
+    for number in range(1, 2 * MOST + 1):
+        host.now += 5 * taken(PROFILE, PIECES, NBYTES)
+        host.times.over(PEER, PIECES, NBYTES, ok=True)
+        assert len(host.told) == number // MOST
+
+
+def test_what_ends_before_it_was_observed_to_begin_is_none(host: Host) -> None:
+    for _ in range(2):
+        host.times.over(PEER, PIECES, NBYTES, ok=True)
+    host.write(5.0)
+    host.write(5.0)
+    assert len(host.told) == 2
+
+
+@pytest.mark.parametrize("profile", [PROFILES["free"], Costs(piece=1e-6)])
+def test_a_link_that_costs_nothing_now_has_nothing_left_of_what_it_cost(host: Host, profile: Costs) -> None:
+    profile = replace(profile, rate=inf)
+    assert host.times.begin(PEER, profile) is profile
+    host.write(5.0)
+    host.write(5.0, STAGED)
     assert not host.told
 
 

@@ -35,7 +35,7 @@ MOST = 16
 #: how far from its profile a figure is at most: e^7 times more or less
 FAR = 7.0
 #: seconds of what was there when it was looked at
-SHORTEST = 1e-6
+SHORTEST_S = 1e-6
 #: relative change of a figure that counts as another cost
 NEW = 0.1
 #: routes that are observed: through the peer's ring, and into its pages piece by piece
@@ -144,7 +144,7 @@ class WriteTimes:
         """A gather of so many bytes, or the wait for a region, took so long."""
         value = self._peers.get(peer)
         if value is not None and (nbytes or what == MESSAGE):
-            value.lines[what].observe(1, nbytes, max(seconds, SHORTEST))
+            value.lines[what].observe(1, nbytes, max(seconds, SHORTEST_S))
             self._tell(peer, value)
 
     def _tell(self, peer: PeerId, value: _Peer) -> None:
@@ -169,4 +169,4 @@ def _within(value: float, bound: float) -> float:
 
 
 def _apart(one: float, other: float, new: float) -> bool:
-    return one != other and abs(one - other) > new * min(one, other)
+    return abs(one - other) > new * min(one, other)  # of two without bound it is no number, and false
