@@ -106,8 +106,8 @@ $(VENV)/.test: $(VENV)/.torch pyproject.toml
 # cores busy, and SGLang's pairs in two parts, so that both of the two are at work to the end. A row that is not as it must
 # be stops no other.
 engines: $(ENGINES)/vllm/.made $(ENGINES)/sglang/.made
-	@wrong=0; $(MAKE) --no-print-directory --jobs 2 --keep-going engines-upgrade engines-vllm \
-		engines-sglang-1 engines-sglang-2 engines-http || wrong=1; \
+	@wrong=0; $(MAKE) --no-print-directory --jobs 2 --keep-going engines-upgrade-sglang engines-vllm \
+		engines-sglang-1 engines-sglang-2 engines-upgrade-vllm engines-http || wrong=1; \
 		$(MAKE) --no-print-directory engines-table && exit $$wrong
 
 # docs/engines.md, of the rows that there are.
