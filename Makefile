@@ -102,9 +102,9 @@ $(VENV)/.test: $(VENV)/.torch pyproject.toml
 	@touch $@ $(VENV)/.demo
 
 # The real engines: not part of `make test`. ARGS goes to the run, as in: make engines-sglang ARGS='--pairs 1:2'.
-# Two at a time: much of a run waits for starts and deadlines. The fleets come one after the other, since each keeps both
-# cores busy, and SGLang's pairs in two parts, so that both of the two are at work to the end. A row that is not as it must
-# be stops no other.
+# Two at a time: much of a run waits for starts and deadlines. A fleet comes beside the other engine's pairs, since each
+# keeps a core busy, and SGLang's pairs in two parts, so that both of the two are at work to the end. A row that is not as
+# it must be stops no other.
 engines: $(ENGINES)/vllm/.made $(ENGINES)/sglang/.made
 	@wrong=0; $(MAKE) --no-print-directory --jobs 2 --keep-going engines-upgrade-sglang engines-vllm \
 		engines-sglang-1 engines-sglang-2 engines-upgrade-vllm engines-http || wrong=1; \
