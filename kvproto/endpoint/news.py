@@ -5,14 +5,9 @@ from __future__ import annotations
 import os
 import select
 from contextlib import suppress
-from threading import Lock
 
 #: seconds of a sleep, at most: `poll` takes no more
 LONGEST_SLEEP_S = 2e6
-
-
-#: held while a descriptor is made: two threads may wait for one event
-_making = Lock()
 
 
 class News:
@@ -22,17 +17,21 @@ class News:
     which sets it, would wait for ever.
     """
 
+    #: of an object that has no descriptor yet: most engines poll, and need none
+    _fd = -1
+
     def __init__(self) -> None:
-        """Without a descriptor: most engines poll, and need none."""
-        self._fd, self._set = -1, False
+        """Nothing is new."""
+        self._set = False
 
     def fileno(self) -> int:
         """Return a descriptor that is readable from `set` to `clear`; it lives as long as this object."""
-        with _making:
-            if self._fd < 0:
-                self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-                if self._set:  # in this order: another thread that sets it meanwhile writes by itself
-                    os.eventfd_write(self._fd, 1)
+        if self._fd < 0:
+            made = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            if self.__dict__.setdefault("_fd", made) != made:  # one step, and another thread was first
+                os.close(made)
+            elif self._set:  # in this order: another thread that sets it meanwhile writes by itself
+                os.eventfd_write(made, 1)
         return self._fd
 
     def is_set(self) -> bool:
