@@ -140,7 +140,8 @@ class Gathers:
                 return
         # What waits for a forward, or for other gathers, does not tell what a gather takes.
         self._alone = effect if alone and not self._going and not made.entry.marks else None
-        if not self._going and self._over(key, ticket):
+        if not self._going and self.together.over(key, ticket):
+            self._ended(key)
             return
         self._going.append((key, ticket, effect, made))
         large = made.end - made.first > self.small
@@ -151,15 +152,12 @@ class Gathers:
 
     def _look(self) -> bool:
         moved = False
-        while self._going and self._over(*self._going[0][:2]):
-            self._going.popleft()
+        while self._going and self.together.over(*self._going[0][:2]):
+            self._ended(self._going.popleft()[0])
             moved = True
         return moved
 
-    def _over(self, key: Key, ticket: Ticket) -> bool:
-        if not self.together.over(key, ticket):
-            return False
-        self.ended = key, self.loop.clock.real()
-        if self._alone is not None and GATHER.key(self._alone) == key:
-            self.took(self._alone, self.ended[1] - self._began)
-        return True
+    def _ended(self, key: Key) -> None:
+        self.ended, alone = (key, self.loop.clock.real()), self._alone
+        if alone is not None and (alone.room, alone.chunk, alone.peer) == key:
+            self.took(alone, self.ended[1] - self._began)

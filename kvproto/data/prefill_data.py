@@ -200,7 +200,7 @@ class PrefillData(PrefillWires):
     def _took(self, effect: do.LaunchGather | do.PostWrite, what: str, seconds: float, nbytes: int = 0) -> None:
         peer = self.link_peer.get(effect.to.link)
         if peer is not None:
-            self.loop.attempt("what a link costs", lambda: self.times.called(peer, what, seconds, nbytes))
+            self.times.called(peer, what, seconds, nbytes)
 
     def prepare_pages(self, effect: do.PreparePages) -> None:
         """Make the batches of a chunk that goes page to page, and offer them to the transport."""
