@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from support.waiters import wake_all
 
 from kvproto.loop.answer import Answer
 
@@ -77,12 +78,6 @@ def test_an_action_that_has_begun_is_not_given_up() -> None:
 
 def test_all_who_wait_are_woken_and_who_comes_later_does_not_wait() -> None:
     answer, told = Answer(lambda: 7), list[bool]()
-    waiters = [threading.Thread(target=lambda: told.append(answer.wait(LONG))) for _ in range(4)]
-    for each in waiters:
-        each.start()
-    time.sleep(0.05)
+    seconds = wake_all(4, lambda: told.append(answer.wait(LONG)), answer.act)
     begun = time.monotonic()
-    answer.act()
-    for each in waiters:
-        each.join(LONG)
-    assert told == [True] * 4 and answer.wait(LONG) and time.monotonic() - begun < LONG / 2
+    assert told == [True] * 4 and answer.wait(LONG) and time.monotonic() - begun + seconds < LONG / 2

@@ -11,6 +11,7 @@ from functools import partial
 
 import pytest
 import torch
+from support.waiters import wake_all
 
 from kvproto.data.room_entry import RoomEntry
 from kvproto.endpoint import engine_news
@@ -199,12 +200,4 @@ def test_two_threads_that_wait_first_at_once_are_both_woken(monkeypatch: pytest.
         return make(*given)
 
     monkeypatch.setattr(os, "eventfd", slow)
-    waiters = [threading.Thread(target=news.sleep, args=(30.0,)) for _ in range(3)]
-    for each in waiters:
-        each.start()
-    time.sleep(0.3)
-    begun = time.monotonic()
-    news.set()
-    for each in waiters:
-        each.join()
-    assert time.monotonic() - begun < 15.0
+    assert wake_all(3, lambda: news.sleep(30.0), news.set) < 15.0
