@@ -159,5 +159,5 @@ class Gathers:
 
     def _ended(self, key: Key) -> None:
         self.ended, alone = (key, self.loop.clock.real()), self._alone
-        if alone is not None and (alone.room, alone.chunk, alone.peer) == key:
+        if alone is not None and GATHER.key(alone) == key:
             self.took(alone, self.ended[1] - self._began)

@@ -437,13 +437,7 @@ class Endpoint:
         `timeout` in seconds; false if it passed, or the endpoint was closed.  A release counts even while its outcome
         has not been taken.
         """
-        if self._loop.forked:
-            return False
-        # Before the look at the queues: news that come after the look set it again and end the wait.
-        self._news.alarm.clear()
-        if not (self._news or self._loop.broken or self._loop.closed):
-            self._news.alarm.sleep(timeout)
-        return bool(self._news or self._loop.broken)
+        return self._news.alarm.wait(self._loop, lambda: bool(self._news), timeout)
 
     def fileno(self) -> int:
         """Return a descriptor that is readable while `wait_news` would not block, for `select` or asyncio.

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import os
 import select
+from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kvproto.loop.loop_thread import LoopThread
 
 #: seconds of a sleep, at most: `poll` takes no more
 LONGEST_SLEEP_S = 2e6
@@ -51,6 +56,16 @@ class News:
                 os.eventfd_read(self._fd)
         # Last: news that are set between the two steps would else be read away, and count as told for ever.
         self._set = False
+
+    def wait(self, loop: LoopThread, there: Callable[[], bool], timeout: float | None) -> bool:
+        """Sleep unless news are `there` or the loop is over; whether there are some, or the loop has broken."""
+        if loop.forked:
+            return False
+        # Before the look at what is there: news that come after the look set it again and end the wait.
+        self.clear()
+        if not (there() or loop.broken or loop.closed):
+            self.sleep(timeout)
+        return bool(there() or loop.broken)
 
     def sleep(self, timeout: float | None) -> None:
         """Block until the next `set`, `timeout` seconds at most."""

@@ -145,12 +145,7 @@ class PeerEndpoint:
 
         `timeout` in seconds; false if it passed, or the endpoint was closed.
         """
-        if self._loop.forked:
-            return False
-        self._alarm.clear()  # before the look at the queues, as in `Endpoint.wait_news`
-        if not (any(self._news) or self._loop.broken or self._loop.closed):
-            self._alarm.sleep(timeout)
-        return bool(any(self._news) or self._loop.broken)
+        return self._alarm.wait(self._loop, lambda: any(self._news), timeout)
 
     def fileno(self) -> int:
         """Return a descriptor that is readable while `wait_news` would not block, for `select` or asyncio."""
