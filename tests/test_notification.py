@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,13 +11,20 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("zmq")
 
+from msgspec.structs import replace
+
 from kvproto.fsm.codec import WireError
+from kvproto.fsm.timing import Timer
+from kvproto.io.transports.base import PeerId
 from kvproto.io.transports.fabric import Fabric
+from kvproto.io.transports.memory import MAX_TAG
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.codec import encode
 from kvproto.protocol.events import room_key
-from kvproto.protocol.messages import ChunkAck, StgNotify
+from kvproto.protocol.messages import Aux, ChunkAck, StgNotify
 from kvproto.protocol.notification import MAX_NOTES, make_tag, read_tag
+from kvproto.protocol.versions import ANNOUNCE, AUX_NOTES
+from kvproto.settings import Settings
 from kvproto.verify.testing import inside
 from kvproto.verify.testing.pair import PATIENT, Pair
 
@@ -35,7 +43,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
 
 def test_a_note_says_who_where_and_what() -> None:
     key = room_key((1 << 64) - 1, 9)
-    notes = [(7 << 16, key, StgNotify(3, 17)), (7 << 16, 0, StgNotify(0, 18))]
+    notes = [(7 << 16, key, Aux(b"row", b"trace")), (7 << 16, key, StgNotify(3, 17)), (7 << 16, 0, StgNotify(0, 18))]
     assert read_tag(make_tag((1 << 64) - 1, 5, notes)) == (((1 << 64) - 1, 5), notes)
 
 
@@ -54,7 +62,8 @@ def test_what_is_no_note_is_refused(tag: bytes) -> None:
         read_tag(tag)
 
 
-def test_a_part_is_notified_once_by_its_write_or_by_a_message(pair: Pair) -> None:
+def by_messages(pair: Pair) -> list[Any]:
+    """What prefill ranks put on their links from now on."""
     sent: list[Any] = []
     for endpoint in pair.prefills:
         send = inside(endpoint).loop.connections.send
@@ -64,6 +73,11 @@ def test_a_part_is_notified_once_by_its_write_or_by_a_message(pair: Pair) -> Non
             send(link, epoch, room, body)
 
         inside(endpoint).loop.connections.send = counted  # type: ignore[method-assign]
+    return sent
+
+
+def test_a_part_is_notified_once_by_its_write_or_by_a_message(pair: Pair) -> None:
+    sent = by_messages(pair)
     room = pair.open(tokens=100)
     pair.finish(room)
     pair.check(room)
@@ -114,3 +128,52 @@ def test_a_tag_of_somebody_else_is_counted(pair: Pair) -> None:
     data._arrived(make_tag(99, 0, [NOTE]))
     assert loop.counts["malformed notes"] == 1
     assert rank.counts["messages of strangers"] == 1
+
+
+#: no region is asked for; what was not confirmed is said again late, or soon
+PAGES = replace(PATIENT, route="pages")
+QUICK = replace(PAGES, timing=replace(PAGES.timing, resend=Timer(0.2, 10)))
+#: the row, what the decode rank can read, whether the transport takes a tag alone; and the row's messages
+ROWS = {
+    "with the last note": (b"row", AUX_NOTES, True, 0), "too large for a tag": (bytes(MAX_TAG), AUX_NOTES, True, 1),
+    "to a build that does not read it there": (b"row", ANNOUNCE, True, 1),
+    "a transport that takes no tag alone": (b"row", AUX_NOTES, False, 1),
+}  # fmt: skip
+
+
+class Written(Pair):
+    """One room, whose aux row is given while its last part is being written."""
+
+    def __init__(self, settings: Settings, tells: Callable[[PeerId, bytes], bool] | None) -> None:
+        """`tells`: how the transport takes a tag alone (None: as the fabric does)."""
+        super().__init__(layout(1), layout(1), chunk_tokens=32, settings=settings)
+        self.sent, transport = by_messages(self), inside(self.prefills[0]).data.transport
+        transport.tell = tells or partial(self.fabric.tell, transport.instance)  # type: ignore[method-assign]
+
+    def move(self, row: bytes) -> None:
+        self.fabric.auto = False
+        room = self.open(tokens=100)
+        self.produce(room, aux=None)
+        self.pump(lambda: len(inside(self.prefills[0]).data.writes.flying) == 4)
+        self.prefills[0].aux(room, row)
+        self.turn()
+        self.fabric.auto = True
+        self.pump(lambda: self.over(room))
+        self.check(room)
+        assert self.outcomes["D", 0, room].aux == row
+
+
+@pytest.mark.parametrize(("row", "reads", "takes", "messages"), ROWS.values(), ids=ROWS)
+def test_an_aux_row_goes_with_the_last_note_where_it_can(row: bytes, reads: str, takes: bool, messages: int) -> None:
+    with Written(PAGES, None if takes else lambda *_: False) as pair:
+        links = inside(pair.prefills[0]).rank.links
+        for link, value in list(links.items()):
+            links[link] = replace(value, build=replace(value.build, capabilities=reads))
+        pair.move(row)
+        assert sum(isinstance(body, Aux) for body in pair.sent) == messages
+
+
+def test_an_aux_row_that_is_lost_with_its_note_is_sent_by_a_timer() -> None:
+    with Written(QUICK, lambda *_: True) as pair:
+        pair.move(b"row")
+        assert Aux(b"row") in pair.sent

@@ -23,7 +23,7 @@ from kvproto.io.transports.page_lists import PageLists
 from kvproto.observe.logs import Logs
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
-from kvproto.protocol.messages import StgNotify
+from kvproto.protocol.messages import Aux, StgNotify
 from kvproto.protocol.notification import MAX_NOTES, make_tag
 from kvproto.protocol.states import PWrite
 from kvproto.protocol.tables.prefill_write import PWriteValue, prefill_write
@@ -519,6 +519,34 @@ def test_what_a_kernel_stores_of_a_write_that_was_stopped_is_not_told(world: Wor
     world.tell(ev.WriteStopped(*KEY))
     world.end(0)
     assert world.told == [LOST] and world.over() and not world.notes and not world.writes._notes
+
+
+AUX = 9, KEY[0], Aux(b"row", b"trace")
+
+
+def test_an_aux_row_goes_with_the_note_of_a_write_and_before_it(world: World) -> None:
+    stored_by_a_kernel(world)
+    assert world.writes.takes_along(KEY, AUX, pytest.fail)
+    world.end(0)
+    assert world.notes == [(PEER, make_tag(*WRITER, [AUX, NOTE]))] and world.writes.told == {(PEER, NOTE)}
+
+
+def test_an_aux_row_goes_alone_where_the_transport_does_not_take_the_note(world: World) -> None:
+    world.takes, alone = False, list[bool]()
+    stored_by_a_kernel(world)
+    assert world.writes.takes_along(KEY, AUX, lambda: alone.append(True))
+    assert not alone
+    world.end(0)
+    assert alone == [True]
+
+
+def test_an_aux_row_goes_with_no_write_that_is_another_or_has_one_or_is_over(world: World) -> None:
+    stored_by_a_kernel(world)
+    assert not world.writes.takes_along(OTHER, AUX, pytest.fail)
+    assert world.writes.takes_along(KEY, AUX, pytest.fail)
+    assert not world.writes.takes_along(KEY, AUX, pytest.fail), "it was not confirmed"
+    world.end(0)
+    assert not world.writes.takes_along(KEY, AUX, pytest.fail) and len(world.notes) == 1
 
 
 def test_each_of_two_that_kernels_store_is_told_when_it_ends_itself(world: World) -> None:

@@ -36,7 +36,9 @@ from kvproto.layout.end_share import end_shares, why_end_staged
 from kvproto.layout.placement import closed_between
 from kvproto.loop.rank_loop import Loop
 from kvproto.protocol import effects as do
-from kvproto.protocol.messages import PagesRsp, StgNotify
+from kvproto.protocol.messages import Aux, PagesRsp, StgNotify
+from kvproto.protocol.room_chunks import end_chunk
+from kvproto.protocol.versions import AUX_NOTES
 from kvproto.rank.prefill import PrefillRank
 
 #: percent of the multiprocessors
@@ -310,6 +312,24 @@ class PrefillData(PrefillWires):
         told = self.writes.told
         if not told or (self.link_peer.get(effect.link), (effect.epoch, effect.room, effect.body)) not in told:
             self.loop.connections.transmit(effect)
+
+    def send_aux(self, effect: do.TransmitAux) -> None:
+        """Put a room's aux row on its link, or have it go with the note of its last part, if that is being written."""
+        room, value = effect.room, self.rank.value_of(effect.room)
+        row = Aux(self.entries[room].aux or b"", value.traceparent)
+        alone = partial(self.loop.connections.send, effect.link, effect.epoch, room, row)
+        at = self._reader(effect.link, len(row.data))
+        last = room, end_chunk(value) - 1, at
+        if at < 0 or not self.writes.takes_along(last, (effect.epoch, room, row), alone):
+            alone()
+
+    def _reader(self, link: int, nbytes: int) -> int:
+        """Return the decode rank at this link, if it reads aux rows of this size in tags; or -1."""
+        to, value, caps = self.rank.peers.get(link), self.rank.links.get(link), self.transport.caps
+        # Half a tag: the note, the names and the numbers need far less than the other half.
+        if to is None or value is None or not caps.native_notify or nbytes > caps.max_tag // 2:
+            return -1
+        return to.rank if AUX_NOTES in value.build.capabilities.split() else -1
 
     # ------------------------------------------------------------------------------ memory that comes and goes
     @property

@@ -78,6 +78,9 @@ class LateNote:
     peer: PeerId
     note: Note
     left: int
+    #: the room's aux row, which goes with it, and what sends the row by itself
+    aux: Note | None = None
+    alone: Callable[[], None] | None = None
 
 
 class RankWrites:
@@ -225,12 +228,26 @@ class RankWrites:
             late.left -= 1
             if not late.left:
                 del self._notes[key]
-                self._tell(late.peer, late.note)
+                self._tell(late)
 
-    def _tell(self, peer: PeerId, note: Note) -> None:
+    def _tell(self, late: LateNote) -> None:
         """Say by the transport what the write's end will have its rank say: nothing lies between the two."""
-        if self.transport.tell(peer, make_tag(*self.staged.writer, [note])):
-            self.told.add((peer, note))
+        notes = [late.note] if late.aux is None else [late.aux, late.note]
+        if self.transport.tell(late.peer, make_tag(*self.staged.writer, notes)):
+            self.told.add((late.peer, late.note))
+        elif late.alone is not None:
+            late.alone()
+
+    def takes_along(self, key: Key, aux: Note, alone: Callable[[], None]) -> bool:
+        """Have the aux row go with the note of this write, which has not ended; false: it is to be sent by itself.
+
+        A row that comes again was not confirmed.  `alone` sends it where the transport does not take the note.
+        """
+        late = self._notes.get(key)
+        if late is None or late.aux is not None:
+            return False
+        late.aux, late.alone = aux, alone
+        return True
 
     def _offer(self, key: Key, left: UnpostedWrite) -> None:
         try:

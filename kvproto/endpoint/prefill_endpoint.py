@@ -136,7 +136,7 @@ class PrefillEndpoint(Endpoint):
         loop, data, writes = self._loop, self._data, self._data.writes
         return {
             # messages, and links
-            do.Transmit: data.transmit, do.TransmitAux: self._send_aux, do.SayWelcome: self._say_welcome,
+            do.Transmit: data.transmit, do.TransmitAux: data.send_aux, do.SayWelcome: self._say_welcome,
             do.SayRefusal: self._say_refusal, do.RefuseCall: self._refuse_call, do.SayReset: loop.send_reset,
             do.BindLink: loop.bind_link, do.ForgetLink: data.forget_link, do.Connect: self._connect,
             do.AdoptWire: data.adopt_wire, do.DropWire: data.drop_wire, do.Disconnect: data.disconnect,
@@ -489,7 +489,3 @@ class PrefillEndpoint(Endpoint):
         peer = Peer.at(effect.place)
         self._loop.logs.frame(f"call from {peer} refused", effect.why)
         self._loop.control.send(peer, encode(0, 0, msg.Refusal(effect.session, effect.why[:1024])))
-
-    def _send_aux(self, effect: do.TransmitAux) -> None:
-        row, trace = self._entries[effect.room].aux, self._rank.value_of(effect.room).traceparent
-        self._loop.connections.send(effect.link, effect.epoch, effect.room, msg.Aux(row or b"", trace))

@@ -7,7 +7,7 @@ PARTS = {
     "ring": "6661dc94",
     "timing": "0614de4d",
     "messages": "fdc0db8a",
-    "notification": "7cb9ce9b",
+    "notification": "1e18cf2e",
     "vocabulary": "a6bc9aea",
     "routes": "71e97034",
     "prefill_room": "9245f2aa",

@@ -89,7 +89,7 @@ class TransmitPages(Effect, frozen=True):
 
 
 class TransmitAux(Effect, frozen=True):
-    """Put the room's aux row, with the room's trace, on this link (the handler has them)."""
+    """Send the room's aux row and trace (the handler has them), alone or in the note of its last part."""
 
     link: int
     epoch: int

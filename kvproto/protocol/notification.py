@@ -5,8 +5,11 @@ to go through a socket and two more threads before the scatter can begin. A note
 would say (`StgNotify` with its header). One write may bring several parts of one writer, and then its tag is all of
 their notes; before them it says who writes, because a transport's peers have other names.
 
-It is the first telling only. Whoever asks again (a timer) asks through the control plane, and a notification that
-comes twice counts once, so nothing rests on a note.
+The aux row of a room may come with the note of its last part, to a peer that can read it there (`AUX_NOTES`): a
+message of its own would be under way for longer than the KV of a short room.
+
+It is the first telling only. Whoever asks again (a timer) asks through the control plane, and what comes twice counts
+once, so nothing rests on a note.
 """
 
 from __future__ import annotations
@@ -19,16 +22,16 @@ import msgspec
 
 from kvproto.fsm.codec import U32, U64, UNREADABLE, WireError, packer
 from kvproto.protocol.codec import ROOM_ID
-from kvproto.protocol.messages import StgNotify
+from kvproto.protocol.messages import Aux, StgNotify
 
 #: notes of one tag, at most
 MAX_NOTES = 64
-#: of a part: epoch, room key and what is said
-Note = tuple[int, int, StgNotify]
+#: of a part, or of a room's aux row: epoch, room key and what is said
+Note = tuple[int, int, StgNotify | Aux]
 
 _HEAD = struct.Struct("<QI")
 _notes = msgspec.msgpack.Decoder(
-    Annotated[list[tuple[U64, U64, U32, StgNotify]], msgspec.Meta(min_length=1, max_length=MAX_NOTES)]
+    Annotated[list[tuple[U64, U64, U32, StgNotify | Aux]], msgspec.Meta(min_length=1, max_length=MAX_NOTES)]
 )
 
 

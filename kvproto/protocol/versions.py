@@ -44,7 +44,9 @@ UNNAMED = "1"
 NAMED, SHOWN = 4, 40
 #: ANNOUNCE is understood: a room whose pages are not there yet is kept
 ANNOUNCE = "announce"
-CAPABILITIES = (ANNOUNCE,)
+#: a tag may bring a room's aux row beside the notes of its parts
+AUX_NOTES = "aux_notes"
+CAPABILITIES = (ANNOUNCE, AUX_NOTES)
 
 
 class Build(msgspec.Struct, frozen=True):

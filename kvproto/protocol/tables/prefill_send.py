@@ -67,7 +67,8 @@ answers the request for pages with the confirmation (`ChunkAcked`), after the re
 
 When the room ends, a send that only waits stops at once; one with a gather or a write in flight drains.  Messages
 that arrive for a send that is over are rows of `NEW`: there is no send.  The aux row travels as a send too: without
-ring and pages, but asked for, confirmed and repeated like the others.
+ring and pages, but asked for, confirmed and repeated like the others.  While the room's last part is being written into
+pages its first message waits for that write's note, and goes with it (`notification`).
 """
 
 from __future__ import annotations
