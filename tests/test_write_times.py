@@ -49,6 +49,10 @@ class Host:
         self.now += seconds
         self.times.over(PEER, pieces, NBYTES, ok=ok)
 
+    def write_as_said(self) -> None:
+        """A staged write that takes what the profile says."""
+        self.write(PROFILE.piece + NBYTES / PROFILE.rate, STAGED, pieces=1)
+
     @property
     def costs(self) -> Costs:
         return self.times.begin(PEER, PROFILE)
@@ -116,6 +120,8 @@ def test_a_launch_and_a_copied_byte_cost_what_gathers_take(host: Host, launch: f
     for at in range(80):
         nbytes = NBYTES << (at % 3 * 5)
         host.times.called(PEER, LAUNCH, launch + nbytes / copy, nbytes)
+    assert host.costs is PROFILE and not host.told, "each would make all estimates anew"
+    host.write_as_said()
     assert host.costs.launch == pytest.approx(launch, rel=0.6)
     assert host.costs.copy == pytest.approx(copy, rel=0.3)
     assert (host.costs.piece, host.costs.message) == (PROFILE.piece, PROFILE.message)
@@ -124,6 +130,7 @@ def test_a_launch_and_a_copied_byte_cost_what_gathers_take(host: Host, launch: f
 def test_a_gather_of_nothing_says_nothing(host: Host) -> None:
     host.times.called(PEER, LAUNCH, 5.0)
     host.times.called(OTHER, LAUNCH, 5.0, NBYTES)
+    host.write_as_said()
     assert not host.told
 
 
@@ -131,6 +138,7 @@ def test_a_gather_of_nothing_says_nothing(host: Host) -> None:
 def test_a_region_that_is_waited_for_is_dear_and_one_that_is_there_cheap(host: Host, seconds: float) -> None:
     for _ in range(30):
         host.times.called(PEER, MESSAGE, seconds)
+    host.write_as_said()
     assert host.costs.message == pytest.approx(max(seconds, SHORTEST_S), rel=SCATTERS[MESSAGE])
     dear = host.costs.message
     for _ in range(200):
@@ -140,6 +148,18 @@ def test_a_region_that_is_waited_for_is_dear_and_one_that_is_there_cheap(host: H
         host.write(taken(PROFILE, PIECES, NBYTES))
     near = pytest.approx(PROFILE.message, rel=SCATTERS[MESSAGE])
     assert host.costs.message == near, "forgotten where pages are written"
+
+
+def test_an_observation_without_a_gap_ends_after_so_many_writes_each_time(host: Host) -> None:
+    host.times.posted(PEER, PAGES)
+    seen = list[int]()
+    for at in range(1, 3 * MOST + 1):
+        host.times.posted(PEER, PAGES)
+        host.now += 100 * taken(PROFILE, PIECES, NBYTES)
+        before = len(host.told)
+        host.times.over(PEER, PIECES, NBYTES, ok=True)
+        seen += [at] * (len(host.told) > before)
+    assert seen == [MOST, 2 * MOST, 3 * MOST]
 
 
 def test_writes_that_overlap_share_their_time(host: Host) -> None:
@@ -198,6 +218,7 @@ def test_launches_and_messages_that_scatter_a_little_are_no_news(host: Host) -> 
     for at in range(40):
         host.times.called(PEER, MESSAGE, PROFILE.message * (0.6, 1.6)[at % 2])
         host.times.called(PEER, LAUNCH, PROFILE.launch * (1.6, 0.6)[at % 2], 1)
+        host.write_as_said()
     assert not host.told
 
 

@@ -141,11 +141,10 @@ class WriteTimes:
             self._tell(peer, value)
 
     def called(self, peer: PeerId, what: str, seconds: float, nbytes: int = 0) -> None:
-        """A gather of so many bytes, or the wait for a region, took so long."""
+        """A gather of so many bytes, or the wait for a region, took so long; told when its write has ended."""
         value = self._peers.get(peer)
         if value is not None and (nbytes or what == MESSAGE):
             value.lines[what].observe(1, nbytes, max(seconds, SHORTEST_S))
-            self._tell(peer, value)
 
     def _tell(self, peer: PeerId, value: _Peer) -> None:
         lines = value.lines
