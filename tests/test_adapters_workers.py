@@ -55,6 +55,23 @@ def test_a_decode_worker_opens_a_room_with_whole_units_the_prefix_and_its_slots(
     assert endpoint.of("open") == [(Room(5), 11, (9, 8, 7), how)]
 
 
+def test_a_worker_that_is_closed_closes_its_endpoint() -> None:
+    worker, endpoint = decode()
+    assert not endpoint.of("close")
+    worker.close()
+    assert endpoint.of("close") == [()]
+
+
+def test_a_window_is_given_with_the_last_blocks_of_the_prompt_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint: Any = ScriptedEndpoint()
+    monkeypatch.setattr(Geometry, "window", lambda _geometry, tables, tokens: {"window": (tables, tokens)})
+    worker = PrefillWorker(endpoint, Geometry(endpoint.pool, LAYOUT, UNIT))
+    worker.before([OpenRoom("one", TICKET)])
+    for upto in (20, 21):
+        worker.after([GiveBlocks("one", (1,), upto, (), ((4,),))])
+    assert [call[-1]["window"] for call in endpoint.of("produced")] == [None, {"window": (((4,),), 11)}]
+
+
 def test_a_request_that_needs_no_load_opens_its_room_over_pages_that_nobody_reads() -> None:
     worker, endpoint = decode()
     worker.before([Announce("one", TICKET), Skip("one")])

@@ -8,6 +8,8 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import torch
@@ -18,6 +20,7 @@ from kvproto.endpoint import engine_news
 from kvproto.endpoint.endpoint_events import EndpointEvent, EventsMissed, Reported, RoomFinished, RoomReleased
 from kvproto.endpoint.engine_news import EngineNews
 from kvproto.endpoint.news import News
+from kvproto.loop.loop_thread import LoopThread
 from kvproto.protocol.states import Cause
 from kvproto.room import Outcome, Room
 
@@ -201,3 +204,24 @@ def test_two_threads_that_wait_first_at_once_are_both_woken(monkeypatch: pytest.
 
     monkeypatch.setattr(os, "eventfd", slow)
     assert wake_all(3, lambda: news.sleep(30.0), news.set) < 15.0
+
+
+def test_a_descriptor_that_another_thread_made_first_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    news, make, mine = News(), os.eventfd, list[int]()
+
+    def beaten(*given: int) -> int:
+        mine.append(make(*given))
+        monkeypatch.setattr(os, "eventfd", make)
+        news.fileno()
+        return mine[0]
+
+    monkeypatch.setattr(os, "eventfd", beaten)
+    assert news.fileno() == news.fileno() != mine[0]
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(mine[0])
+
+
+def test_in_the_child_of_a_fork_nothing_is_awaited_or_taken() -> None:
+    news, parent = News(), cast("LoopThread", SimpleNamespace(forked=True))
+    news.set()
+    assert not news.wait(parent, lambda: True, None) and news.is_set()

@@ -421,3 +421,28 @@ def test_gathers_beside_each_other_or_after_a_forward_do_not(device: World) -> N
         gathers.poll()
         assert gathers.ended is not None and gathers.ended[0] == (rooms[-1], 5, 6)
     assert not took
+
+
+def test_small_ones_that_go_together_and_end_at_once_do_not_either(device: World) -> None:
+    took, gathers, device.at_once = list[int](), device.gathers, True
+    gathers.took = lambda effect, _seconds: took.append(effect.room)
+    for room in (4, 5):
+        device.sizes[room] = LITTLE
+        device.entries[room].marks.clear()
+        device.ask(device.gather(room))
+    gathers.launches.run()
+    gathers.poll()
+    assert gathers.ended is not None and not took
+
+
+def test_one_that_is_asked_for_meanwhile_does_not_shorten_it(device: World) -> None:
+    times, took, gathers = iter((10.0, 11.0, 12.5)), list[float](), device.gathers
+    gathers.loop.clock = cast("Any", SimpleNamespace(real=lambda: next(times)))
+    gathers.took = lambda _effect, seconds: took.append(seconds)
+    device.entries[3].marks.clear()
+    device.ask(device.gather(3))
+    del device.entries[1]
+    device.ask(device.gather(1))  # it fails before it is launched
+    device.tickets[0].over = True
+    gathers.poll()
+    assert took == [2.5]

@@ -61,9 +61,9 @@ class Gathers:
         self.took: Callable[[do.LaunchGather, float], None] = lambda _effect, _seconds: None
         #: the last gather that has ended, and when
         self.ended: tuple[Key, float] | None = None
-        #: when the last launch began, and the gather that it was if nothing is beside it
+        #: when the last launch began; and the last gather that went, with its beginning, if nothing is beside it
         self._began: float = 0.0
-        self._alone: do.LaunchGather | None = None
+        self._alone: tuple[do.LaunchGather, float] | None = None
         self._going: deque[tuple[Key, Ticket, do.LaunchGather, ReadyLaunch]] = deque()
         self._later: deque[Callable[[], None]] = deque()
 
@@ -139,7 +139,7 @@ class Gathers:
                 self.together.fail(key, error)
                 return
         # What waits for a forward, or for other gathers, does not tell what a gather takes.
-        self._alone = effect if alone and not self._going and not made.entry.marks else None
+        self._alone = (effect, self._began) if alone and not self._going and not made.entry.marks else None
         if not self._going and self.together.over(key, ticket):
             self._ended(key)
             return
@@ -158,6 +158,7 @@ class Gathers:
         return moved
 
     def _ended(self, key: Key) -> None:
-        self.ended, alone = (key, self.loop.clock.real()), self._alone
-        if alone is not None and GATHER.key(alone) == key:
-            self.took(alone, self.ended[1] - self._began)
+        self.ended = key, self.loop.clock.real()
+        if self._alone is not None:
+            effect, began = self._alone
+            self.took(effect, self.ended[1] - began)
