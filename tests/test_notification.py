@@ -22,7 +22,7 @@ from kvproto.layout.sharding import Layout
 from kvproto.protocol.codec import encode
 from kvproto.protocol.events import room_key
 from kvproto.protocol.messages import Aux, ChunkAck, StgNotify
-from kvproto.protocol.notification import MAX_NOTES, make_tag, read_tag
+from kvproto.protocol.notification import MAX_NOTES, Note, make_tag, read_tag
 from kvproto.protocol.versions import ANNOUNCE, AUX_NOTES
 from kvproto.settings import Settings
 from kvproto.verify.testing import inside
@@ -43,7 +43,8 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
 
 def test_a_note_says_who_where_and_what() -> None:
     key = room_key((1 << 64) - 1, 9)
-    notes = [(7 << 16, key, Aux(b"row", b"trace")), (7 << 16, key, StgNotify(3, 17)), (7 << 16, 0, StgNotify(0, 18))]
+    said = (key, Aux(b"row", b"trace")), (key, StgNotify(3, 17)), (0, StgNotify(0, 18))
+    notes: list[Note] = [(7 << 16, room, body) for room, body in said]
     assert read_tag(make_tag((1 << 64) - 1, 5, notes)) == (((1 << 64) - 1, 5), notes)
 
 
@@ -148,7 +149,8 @@ class Written(Pair):
         """`tells`: how the transport takes a tag alone (None: as the fabric does)."""
         super().__init__(layout(1), layout(1), chunk_tokens=32, settings=settings)
         self.sent, transport = by_messages(self), inside(self.prefills[0]).data.transport
-        transport.tell = tells or partial(self.fabric.tell, transport.instance)  # type: ignore[method-assign]
+        of_the_fabric: Callable[[PeerId, bytes], bool] = partial(self.fabric.tell, transport.instance)
+        transport.tell = tells or of_the_fabric  # type: ignore[assignment, method-assign]
 
     def move(self, row: bytes) -> None:
         self.fabric.auto = False

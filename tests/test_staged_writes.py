@@ -92,7 +92,7 @@ def test_what_was_made_ready_for_another_write_is_dropped(world: World, other: d
     world.ready(gather())
     made = world.writes.take(other)
     assert made.prepared is None and not world.prepared_writes
-    assert made.note[2].chunk == other.chunk and made.peer == world.peers[other.to.link]
+    assert made.note[2] == StgNotify(other.chunk, other.grant) and made.peer == world.peers[other.to.link]
 
 
 @pytest.mark.parametrize("field", ["room", "peer", "to", "offset", "grant"])
