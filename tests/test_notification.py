@@ -64,7 +64,7 @@ def test_what_is_no_note_is_refused(tag: bytes) -> None:
 
 
 def by_messages(pair: Pair) -> list[Any]:
-    """What prefill ranks put on their links from now on."""
+    """Collect the messages that prefill ranks put on their links from now on."""
     sent: list[Any] = []
     for endpoint in pair.prefills:
         send = inside(endpoint).loop.connections.send

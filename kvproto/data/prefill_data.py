@@ -314,7 +314,7 @@ class PrefillData(PrefillWires):
             self.loop.connections.transmit(effect)
 
     def send_aux(self, effect: do.TransmitAux) -> None:
-        """Put a room's aux row on its link, or have it go with the note of its last part, if that is being written."""
+        """Send a room's aux row: with the note of its last part while that is being written, or by itself."""
         room, value = effect.room, self.rank.value_of(effect.room)
         row = Aux(self.entries[room].aux or b"", value.traceparent)
         alone = partial(self.loop.connections.send, effect.link, effect.epoch, room, row)

@@ -239,9 +239,10 @@ class RankWrites:
             late.alone()
 
     def takes_along(self, key: Key, aux: Note, alone: Callable[[], None]) -> bool:
-        """Have the aux row go with the note of this write, which has not ended; false: it is to be sent by itself.
+        """Have the aux row go with the note of this write; false: it is to be sent by itself.
 
-        A row that comes again was not confirmed.  `alone` sends it where the transport does not take the note.
+        The write has ended then, or has a row: one that comes again was not confirmed.  `alone` sends it where the
+        transport does not take the note.
         """
         late = self._notes.get(key)
         if late is None or late.aux is not None:
