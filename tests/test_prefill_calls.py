@@ -338,9 +338,12 @@ def test_a_stranger_s_refusal_goes_where_he_is_and_is_cut_too(pair: Pair, monkey
 
 def test_an_aux_row_that_was_never_given_is_empty(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     prefill, room, sent = pair.prefills[0], pair.open(TOKENS), list[tuple[Any, ...]]()
-    loop = inside(prefill).loop
+    rank, loop = inside(prefill).rank, inside(prefill).loop
+    pair.pump(lambda: room.key in rank.rooms and rank.rooms[room.key].terms is not None)
+    known = rank.rooms[room.key]
     monkeypatch.setattr(loop.connections, "send", lambda *given: sent.append(given))
-    monkeypatch.setattr(inside(prefill).rank, "value_of", lambda _room: SimpleNamespace(traceparent=b"trace"))
+    value = SimpleNamespace(traceparent=b"trace", tokens=known.tokens, prefix=known.prefix, terms=known.terms)
+    monkeypatch.setattr(rank, "value_of", lambda _room: value)
     for row in (None, b"row"):
         inside(prefill).entries[room.key].aux = row
         loop.handlers[do.TransmitAux](do.TransmitAux(1, 3, room.key))
