@@ -29,6 +29,13 @@ BOOTSTRAP = 50
 #: seconds in which the router has taken an instance in, or left it out
 ROUTED_S = 120.0
 
+#: seconds in which decode waits for a room of which prefill says nothing, since the router's request to it failed when
+#: its bootstrap server was up already (300 by default)
+AWAITED_S = 30
+
+#: seconds after which the router tries an instance again that failed (60 by default)
+CLOSED_S = 15
+
 
 class SglangServer(Server):
     """An instance of SGLang; a prefill instance has a bootstrap server."""
@@ -60,6 +67,7 @@ class SglangServer(Server):
         told = {"name": self.name, "ring_bytes": 8 << 20, "route": "staged"}
         both = f"{guide['PYTHONPATH']}:{build.folder}"
         own = {"PYTHONPATH": both, "TORCHDYNAMO_DISABLE": "1", "KVPROTO_SGLANG": json.dumps(told)}
+        own["SGLANG_DISAGGREGATION_BOOTSTRAP_TIMEOUT"] = str(AWAITED_S)
         return {**build.environment(), **OURS, **guide, **own}
 
 
@@ -75,6 +83,7 @@ class SglangRouter(FleetRouter):
         command = [
             sys.executable, "-m", "sglang_router.launch_router", "--pd-disaggregation", "--policy", "round_robin",
             "--host", "127.0.0.1", "--port", port, "--prometheus-port", metrics,
+            "--cb-timeout-duration-secs", str(CLOSED_S),
         ]  # fmt: skip
         for each in self.servers:
             bootstrap = each.worker.get("bootstrap_port")

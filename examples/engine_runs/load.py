@@ -1,6 +1,7 @@
-"""Load: clients ask without a pause while something happens to the instances, and judge each answer.
+"""Load: clients ask one prompt after another while something happens to the instances, and judge each answer.
 
-Each client asks for the next prompt as soon as it has its answer, every other time as a stream.  An answer is compared
+Each client asks for the next prompt soon after it has its answer, every other time as a stream: a load that took every
+core would be measured beside the starts of those that replace.  An answer is compared
 with the whole model's by its tokens.  A decode instance that computes a prompt itself, since its KV did not come, says
 so in its usage: it has cached less than all but the last token.
 
@@ -26,8 +27,8 @@ from examples.vllm.reference import Reference
 
 #: seconds for one answer
 PATIENCE = 180.0
-#: failures that are kept in words
-TOLD = 8
+#: seconds between a client's answer and what it asks next
+THINK_S = 0.3
 
 
 class Spelling(NamedTuple):
@@ -100,6 +101,7 @@ class Load:
         while not self._over.is_set():
             at = next(self._serial)
             await self._one(url, at % len(self.prompts), stream=bool(at // len(self.prompts) % 2))
+            await asyncio.sleep(THINK_S)
 
     async def _one(self, url: str, at: int, *, stream: bool) -> None:
         begun, tally = time.monotonic(), self.tally
@@ -109,7 +111,6 @@ class Load:
         tally.longest, tally.pause = max(tally.longest, now - begun), max(tally.pause, now - self._last)
         if answer.fault:
             tally.faults[answer.fault] += 1
-            await asyncio.sleep(0.2)  # a client that is refused does not come back at once
             return
         self._last = now
         tally.answered += 1

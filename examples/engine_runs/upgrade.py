@@ -3,8 +3,8 @@
     python -m examples.engine_runs.upgrade vllm          # in the engine's environment: make engines-upgrade
     python -m examples.engine_runs.upgrade sglang
 
-Two prefill and two decode instances serve behind the router while clients ask without a pause.  A row is a way to
-replace all four, one after the other, each by the other build under the same name:
+Two prefill and two decode instances serve behind the router while clients ask.  A row is a way to replace all four, one
+after the other, each by the other build under the same name:
 
     drained       the router leaves the instance out, it gets SIGTERM, its successor is added
     cut off       SIGTERM at once, without a word to the router; vLLM cuts requests in flight off, and kills its engine
@@ -16,8 +16,8 @@ replace all four, one after the other, each by the other build under the same na
                   either side drain and end, and nothing takes their place
 
 The next instance is replaced when the successor has answered so many requests itself, so the router sends to it again.
-The first row of a run upgrades (with --back: goes back), the next one the other way, and so on; those of ways that are
-not run stay in the table.
+The first row of a run upgrades (with --back: goes back, as does SGLang's killed), the next one the other way, and so
+on; those of ways that are not run stay in the table.
 With --routers 2 half of the clients ask one router and half the other.  Whatever has not ended 30 s later, beyond its
 timeout, is killed.  Answers are compared with the whole model's.
 """
@@ -43,26 +43,24 @@ from examples.engine_runs.fleet import Fleet
 from examples.engine_runs.fleet_build import FleetBuild
 from examples.engine_runs.fleet_server import Server
 from examples.engine_runs.load import Load, ask
-from examples.engine_runs.upgrade_engines import ENGINES, KILLED, SCALED, Asked
+from examples.engine_runs.upgrade_engines import ENGINES, KILLED, SCALED, Asked, Engine
 from examples.engine_runs.upgrade_row import UpgradeRow, judged, read
 
 CLIENTS = 4
 #: answers of a successor itself before the next instance is replaced, and seconds in which they must come
 BETWEEN, BETWEEN_S = 24, 300.0
-#: seconds that an instance has for its own requests
-SHUTDOWN_S = 30
 
 
 class Upgrade:
     """A fleet, its load, and the ways to replace its instances."""
 
-    def __init__(self, fleet: Fleet, session: aiohttp.ClientSession, asked: Asked, *, goodbye: bool) -> None:
-        self.fleet, self.session, self.asked, self.say, self.goodbye = fleet, session, asked, fleet.say, goodbye
+    def __init__(self, fleet: Fleet, session: aiohttp.ClientSession, asked: Asked, engine: Engine) -> None:
+        self.fleet, self.session, self.asked, self.say, self.engine = fleet, session, asked, fleet.say, engine
         self.build = build()  # the sources may change while this runs
 
     async def begin(self, server: Server, made: FleetBuild, way: str) -> None:
         """Start an instance of this build, and have it compute: the first forward of a process takes long."""
-        server.start(made, 0 if way == "cut off" else SHUTDOWN_S)
+        server.start(made, 0 if way == "cut off" else self.engine.shutdown_s)
         took = await server.serves(self.session)
         if self.asked.spelling is None:  # SGLang has computed something to be well, and answers nothing alone
             answer = await ask(self.session, server.url, self.asked.prompts[0], self.asked.tokens)
@@ -132,18 +130,18 @@ class Upgrade:
             tally.requests, tally.answered, tally.equal, tally.computed,
             await self.fleet.retries(self.session) - retried, tally.failed, round(tally.longest, 1),
             round(tally.pause, 1), dict(self.fleet.links() - links), now_closed - closed, now_lost - lost, stops,
-            dict(tally.faults), round(time.monotonic() - begun, 1), self.build, self.goodbye,
+            dict(tally.faults), round(time.monotonic() - begun, 1), self.build, self.engine.goodbye,
             routers=len(urls),
         )  # fmt: skip
         return msgspec.structs.replace(row, wrong=judged(row))
 
 
 async def play(
-    fleet: Fleet, asked: Asked, old: FleetBuild, new: FleetBuild, ways: list[str], keep: Any, *, goodbye: bool
+    fleet: Fleet, asked: Asked, old: FleetBuild, new: FleetBuild, ways: list[str], keep: Any, engine: Engine
 ) -> None:  # fmt: skip
     """Start the fleet with the older build, then all ways."""
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-        upgrade = Upgrade(fleet, session, asked, goodbye=goodbye)
+        upgrade = Upgrade(fleet, session, asked, engine)
         await asyncio.gather(*(upgrade.begin(server, old, ways[0]) for server in fleet.servers))
         await fleet.route(new, session)
         for way, after in zip(ways, [*ways[1:], ways[0]], strict=True):
@@ -186,11 +184,11 @@ def main() -> int:
     old, new = fleet_build.older(out / "older", args.older), fleet_build.newer(out / "newer")
     say(f"older: {old}")
     say(f"newer: {new}")
-    old, new = (new, old) if args.back else (old, new)
+    old, new = (new, old) if args.back or engine.back(ways[0]) else (old, new)
     fleet = engine.fleet(out / "model", out, say, args.routers)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started ends with this process
     try:
-        asyncio.run(play(fleet, asked, old, new, ways, keep, goodbye=engine.goodbye))
+        asyncio.run(play(fleet, asked, old, new, ways, keep, engine))
     finally:
         fleet.close()
     return 0 if rows and not any(row.wrong for row in rows) else 1

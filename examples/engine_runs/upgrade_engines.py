@@ -33,8 +33,14 @@ class Engine(NamedTuple):
     fleet: type[Fleet]
     asked: Callable[[Path], Asked]
     ways: tuple[str, ...]
+    #: seconds that an instance is told to give its own requests when it ends; 0: it cannot be told
+    shutdown_s: int = 30
     #: whether instances of the older build say goodbye when they end
     goodbye: bool = True
+
+    def back(self, way: str) -> bool:
+        """Whether a run that begins with this way begins with the newer build: it must be of decode instances."""
+        return way == KILLED and not self.goodbye
 
 
 def vllm() -> Engine:
@@ -70,7 +76,7 @@ def sglang() -> Engine:
         return Asked(prompts(), want, ANSWER, Spelling(spelt.decode, tokens))
 
     # killed while decode instances are of the newer build: earlier ones do not see that a prefill instance is gone
-    return Engine(FleetSglang, asked, ("drained", KILLED, "shut down", SCALED), goodbye=False)
+    return Engine(FleetSglang, asked, ("drained", KILLED, "shut down", SCALED), shutdown_s=0, goodbye=False)
 
 
 ENGINES = {"vllm": vllm, "sglang": sglang}

@@ -186,7 +186,7 @@ ENDS = (
 COMPARED = (
     "sequential", "in turn", "32 at once", "decode leaves between", "never fetched", "too late", "killed between",
 )  # fmt: skip
-COMPARED_ELSEWHERE = ("sequential", "in turn", "drafts accepted", "two prefills", "one of two killed")
+COMPARED_ELSEWHERE = ("in turn", "drafts accepted", "two prefills", "one of two killed")
 TIMED = ("sequential", "in turn", "32 at once")
 #: those of instances with pipeline stages
 OF_STAGES = (
