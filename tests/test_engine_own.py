@@ -18,7 +18,7 @@ from examples.vllm import own, run
 from examples.vllm.instances import PORTS, side_channel
 from examples.vllm.judging import Row
 from examples.vllm.own import ANSWERED, OWN, THERE
-from examples.vllm.pairs import PAIRS, of_kvproto, wanted
+from examples.vllm.pairs import PAIRS, kind_of, of_kvproto, wanted
 from examples.vllm.run import Rows, in_a_process
 
 WORKER = "(Worker pid=9) NotImplementedError: NixlConnector (pull) does not take stages | of windows."
@@ -33,8 +33,10 @@ def row(scenario: str = "in turn", **other: Any) -> Row:
 def test_the_own_connector_is_played_beside_kvproto_at_each_pair(pair: str) -> None:
     ours, theirs, plain = (wanted(pair, carrier, []) for carrier in ("kvproto", OWN, "plain"))
     assert theirs and {*theirs} <= {*ours} == {*of_kvproto(pair)}
-    if "+" not in pair:  # one hand-over at a time is what tells the time, with and without digests
-        assert "in turn" in theirs and "in turn" in plain
+    if "+" not in pair:  # one hand-over at a time is what tells the time
+        assert "in turn" in theirs
+        of_kind = [each for each in PAIRS if kind_of(each)[0] == kind_of(pair)[0]]
+        assert ("in turn" in plain) == (kind_of(pair)[0] == "dense" or pair == of_kind[0])  # without digests, too
 
 
 def test_the_own_connector_is_aborted_killed_and_started_anew() -> None:

@@ -78,10 +78,10 @@ class SglangRouter(FleetRouter):
     retried = re.compile(r"^smg_worker_retries_total\{.*prefill.*\} (\S+)$", re.MULTILINE)
 
     def command(self) -> list[str]:
-        """Return its command; requests go round."""
+        """Return its command; instances that went round would always be paired alike."""
         port, _, metrics = map(str, self.ports)
         command = [
-            sys.executable, "-m", "sglang_router.launch_router", "--pd-disaggregation", "--policy", "round_robin",
+            sys.executable, "-m", "sglang_router.launch_router", "--pd-disaggregation", "--policy", "random",
             "--host", "127.0.0.1", "--port", port, "--prometheus-port", metrics,
             "--cb-timeout-duration-secs", str(CLOSED_S),
         ]  # fmt: skip

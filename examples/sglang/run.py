@@ -15,10 +15,10 @@
 
 Every scenario (`examples.sglang.scenarios`) compares tokens with those of the whole model, and what both sides moved by
 digests; after the last one each instance's cache has to be empty.  `kvproto` keeps digests and goes through all;
-`plain` is the same without digests, and `staging` is SGLang's own staging over Mooncake: the two are compared, with the
-same prompts, one right after the other.  What SGLang does not stage, its Mooncake carries page by page (`mooncake`).
-So every pair has SGLang's own beside it.  It may refuse a pair, answer wrong or not at all: that is its row then, after
-a minute.
+`plain` is the same without digests (of a model other than the dense one at its first pair alone), and `staging` is
+SGLang's own staging over Mooncake: the two are compared, with the same prompts, one right after the other.  What SGLang
+does not stage, its Mooncake carries page by page (`mooncake`). So every pair has SGLang's own beside it.  It may refuse
+a pair, answer wrong or not at all: that is its row then, after a minute.
 
 Rows go into the table as soon as they are made, in the place of those of the same pair, backend and scenario.  Exit
 code 0: every row of kvproto's was as it must be.
@@ -58,10 +58,10 @@ hybrid: Qwen3.5, three of four layers gated delta nets; mamba2: Falcon-H1; windo
 every other layer looks back 40 tokens; eagle: a Llama with a drawn EAGLE head that drafts a token at a time) of 4
 layers and 4 KV heads in float32, 16 greedy tokens a prompt, pages of 16, prefill in chunks of 64 tokens. The judge is
 the model in transformers; of eagle an engine that prefills and decodes, with the same head: it accepts as many drafts.
-Carried by `kvproto` (with digests of all that is moved), by kvproto without them (`plain`), and by SGLang's own staging
-over Mooncake (`staging`) or its Mooncake page by page (`mooncake`), with the same prompts. What each scenario does
-stands in [examples/sglang/scenarios.py](../sglang/scenarios.py). Times are those of two cores that do other things,
-too: they tell orders of magnitude.
+Carried by `kvproto` (with digests of all that is moved), by kvproto without them (`plain`, of each other model at one
+pair), and by SGLang's own staging over Mooncake (`staging`) or its Mooncake page by page (`mooncake`), with the same
+prompts. What each scenario does stands in [examples/sglang/scenarios.py](../sglang/scenarios.py). Times are those of
+two cores that do other things, too: they tell orders of magnitude.
 
 """
 #: the same, of rows made on GPUs
@@ -144,7 +144,9 @@ def _short(value: Any) -> str:
 
 def backends_of(pair: str, asked: list[str]) -> list[str]:
     """Return the backends that carry this pair's KV; `asked`: empty means those of which there are rows."""
-    return asked or ["kvproto", "plain", "staging" if pair in COMPARED_PAIRS else "mooncake"]
+    kind = kind_of(pair)  # of models other than the dense one, the first pair is timed without digests
+    plain = kind == kind_of("1:2") or pair == next(each for each in PAIRS if kind_of(each) == kind)
+    return asked or ["kvproto", *["plain"] * plain, "staging" if pair in COMPARED_PAIRS else "mooncake"]
 
 
 def scenarios_of(pair: str, backend: str) -> tuple[str, ...]:

@@ -79,6 +79,10 @@ def _is_simple(pair: str) -> bool:
 
 
 def _timed(pair: str) -> tuple[str, ...]:
+    """What is timed without digests: of models other than the dense one, at the first of their pairs."""
+    kind = kind_of(pair)[0]
+    if kind != "dense" and pair != next(each for each in PAIRS if kind_of(each)[0] == kind):
+        return ()
     return TIMED if _is_simple(pair) else ("in turn",)
 
 

@@ -13,9 +13,9 @@
     python -m examples.vllm.run --table-only FILE                   # of what was run before
 
 Each pair is a process of its own for each carrier, forked of one that has imported vLLM: kvproto through all scenarios,
-with digests; kvproto without them and vLLM's own NixlConnector through some that can be compared, with the same
-prompts, right after.  Rows are kept in the folder `--out` as soon as they are made, so a run that was interrupted goes
-on with `--missing`.
+with digests; kvproto without them (of a model other than the dense one at its first pair alone) and vLLM's own
+NixlConnector through some that can be compared, with the same prompts, right after.  Rows are kept in the folder
+`--out` as soon as they are made, so a run that was interrupted goes on with `--missing`.
 
 Exit code 0: every row of kvproto was as it must be: each answer the whole model's, each digest and each block the same
 at both ends, each room ended as the scenario has it, each block given back, and the control was noticed.  What becomes
@@ -57,15 +57,15 @@ which two shards without any transfer move by up to .06), and in rows of alterna
 is such a net; in rows of windows a Gemma 3 in float32, of whose six layers four look back over 48 tokens (their blocks
 are not compared, their digests are); in rows of sinks a gpt-oss in float32, every other of whose four layers does; in
 rows of latents a DeepSeek-V3 in float32 without experts (MLA); in rows of drafted the Llama with itself as its draft,
-of eagle with a drawn EAGLE head of two KV heads. In rows of stages an instance has pipeline stages of one
-rank each; 1x2 are two data-parallel ranks of one rank each, which get requests in turn; in rows of hosts each side is
-in a network namespace of its own, with one cable between the two (the Llama, TCP alone). Carried by `kvproto` (with
-digests and checksums of all that is moved; by the ring, unless both sides are cut
-alike), by kvproto without them, by the route that it chooses (`plain`; the posts tell which), and by vLLM's own
-NixlConnector (`nixl`), one right after the other. Where that one refuses a pair, ends or does not answer, its rows say
-so, with the first error that its processes wrote. The answers are compared with the model's in one process; the digests
-of every (chunk, layer, head) that was gathered with those of what was scattered; the blocks that lie in the decode
-instance's cache with those in the prefill instance's, whatever way they came. What each scenario does stands in
+of eagle with a drawn EAGLE head of two KV heads. In rows of stages an instance has pipeline stages of one rank each;
+1x2 are two data-parallel ranks of one rank each, which get requests in turn; in rows of hosts each side is in a network
+namespace of its own, with one cable between the two (the Llama, TCP alone). Carried by `kvproto` (with digests and
+checksums of all that is moved; by the ring, unless both sides are cut alike), by kvproto without them, by the route
+that it chooses (`plain`, of each other model at one pair; the posts tell which), and by vLLM's own NixlConnector
+(`nixl`), one right after the other. Where that one refuses a pair, ends or does not answer, its rows say so, with the
+first error that its processes wrote. The answers are compared with the model's in one process; the digests of every
+(chunk, layer, head) that was gathered with those of what was scattered; the blocks that lie in the decode instance's
+cache with those in the prefill instance's, whatever way they came. What each scenario does stands in
 [examples/vllm/scenarios.py](../vllm/scenarios.py), what a row has to fulfil in
 [examples/vllm/judging.py](../vllm/judging.py). Outcomes are counted a rank. Times are those of two cores that do other
 things, too: they tell orders of magnitude.
