@@ -49,6 +49,7 @@ BOUNDS: dict[str, tuple[float, float, str]] = {
     "adapters.sglang.room_lives.KEPT_S": (60.0, 900.0, "longer than SGLang has samples of a prompt under way"),
     "adapters.sglang.room_reporter.LOOK_S": (0.05, 1.0, "a stray room is told within a second; reports are bundled"),
     "adapters.vllm.router.CONNECT_S": (1.0, 15.0, "a host of the same site answers at once; a client waits behind it"),
+    "adapters.vllm.router.KEPT_S": (0.5, 4.0, "vLLM's server closes an idle connection after 5; a busy one stays"),
     "adapters.vllm.router.HEALTH_S": (1.0, 15.0, "a busy instance answers within it; a load balancer waits no longer"),
     "adapters.vllm.router_answers.PAUSE_S": (1.0, 30.0, "an instance restarts; its requests go elsewhere meanwhile"),
     "adapters.vllm.router_workers.LONGEST_WAIT_S": (600.0, 7200.0, "the longest answer; a call that nobody ends does"),

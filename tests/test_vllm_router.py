@@ -102,6 +102,34 @@ STREAM = {"Content-Type": "text/event-stream"}
 BODY = {"model": "m", "prompt": [1, 2, 3], "max_tokens": 16, "min_tokens": 8, "n": 2, "stream": True}
 
 
+def test_a_connection_that_an_instance_may_close_any_moment_is_not_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kvproto.adapters.vllm.router.KEPT_S", 0.2)
+    last = dict[Any, float]()
+
+    async def closing(request: web.Request) -> web.Response:
+        """Drop what comes on a connection that was idle for .4 s, as when it is closed that moment."""
+        idle, transport = time.monotonic() - last.get(request.transport, time.monotonic()), request.transport
+        last[transport] = time.monotonic()
+        if idle > 0.4 and transport is not None:
+            transport.abort()
+        return web.json_response({"by": "d"})
+
+    async def play() -> None:
+        prefill, decode = StandIn("p", closing), StandIn("d", closing)
+        async with fleet(tmp_path, [prefill], [decode]) as (session, router):
+            for pause in (0.0, 0.0, 0.6):
+                await asyncio.sleep(pause)
+                async with session.post("/v1/completions", json=BODY) as answer:
+                    assert answer.status == 200
+            assert "kvproto_router_retries_total{" not in router.metrics.text()
+        assert [len(each.bodies) for each in (prefill, decode)] == [3, 3]
+        assert 1 < len(last) <= 4  # those of the first two are the same
+
+    asyncio.run(play())
+
+
 def test_both_instances_are_asked_with_one_room_and_the_decode_instance_answers(tmp_path: Path) -> None:
     async def play() -> None:
         prefill, decode = StandIn("p"), StandIn("d")

@@ -33,6 +33,9 @@ ROUTED_S = 120.0
 #: its bootstrap server was up already (300 by default)
 AWAITED_S = 30
 
+#: seconds that an instance keeps the router's connections when nothing comes (5 by default): one that it closes while a
+#: prompt is on its way to prefill fails that half of the request, and decode waits for the room
+KEPT_S = 120
 #: seconds after which the router tries an instance again that failed (60 by default)
 CLOSED_S = 15
 
@@ -67,7 +70,7 @@ class SglangServer(Server):
         told = {"name": self.name, "ring_bytes": 8 << 20, "route": "staged"}
         both = f"{guide['PYTHONPATH']}:{build.folder}"
         own = {"PYTHONPATH": both, "TORCHDYNAMO_DISABLE": "1", "KVPROTO_SGLANG": json.dumps(told)}
-        own["SGLANG_DISAGGREGATION_BOOTSTRAP_TIMEOUT"] = str(AWAITED_S)
+        own |= {"SGLANG_DISAGGREGATION_BOOTSTRAP_TIMEOUT": str(AWAITED_S), "SGLANG_TIMEOUT_KEEP_ALIVE": str(KEPT_S)}
         return {**build.environment(), **OURS, **guide, **own}
 
 

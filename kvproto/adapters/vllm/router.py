@@ -46,6 +46,9 @@ LONGEST = 1 << 28
 HEALTH_S = 5.0
 #: seconds in which an instance must take a connection: a host that is gone does not even refuse it
 CONNECT_S = 5.0
+#: seconds for which an idle connection to an instance is used again: vLLM closes it after 5, and a request that is on
+#: its way at that moment is lost
+KEPT_S = 2.5
 
 
 class RefusedError(KvprotoError):
@@ -76,7 +79,7 @@ class Router:
 
     async def _with_session(self, _: web.Application) -> AsyncIterator[None]:
         # a bound on connections would be a bound on requests; an answer takes as long as it takes
-        connector = aiohttp.TCPConnector(limit=0)
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEPT_S)
         timeout = aiohttp.ClientTimeout(None, sock_connect=CONNECT_S)
         async with aiohttp.ClientSession(timeout=timeout, connector=connector) as self.session:
             yield
