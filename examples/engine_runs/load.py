@@ -1,4 +1,4 @@
-"""Load: clients ask one prompt after another while something happens to the instances, and judge each answer.
+"""Load: clients ask while something happens to the instances, and judge each answer.
 
 Each client asks for the next prompt soon after it has its answer, every other time as a stream: a load that took every
 core would be measured beside the starts of those that replace.  An answer is compared
