@@ -28,7 +28,7 @@ from examples.vllm.reference import Reference
 #: seconds for one answer
 PATIENCE = 180.0
 #: seconds between a client's answer and what it asks next
-THINK_S = 0.3
+THINK_S = 1.0
 
 
 class Spelling(NamedTuple):

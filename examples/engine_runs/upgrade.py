@@ -48,7 +48,7 @@ from examples.engine_runs.upgrade_row import UpgradeRow, judged, read
 
 CLIENTS = 4
 #: answers of a successor itself before the next instance is replaced, and seconds in which they must come
-BETWEEN, BETWEEN_S = 24, 300.0
+BETWEEN, BETWEEN_S = 12, 300.0
 
 
 class Upgrade:
