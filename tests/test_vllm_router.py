@@ -698,6 +698,28 @@ def test_a_router_serves_the_instances_of_its_command_line(monkeypatch: pytest.M
     assert how == {"host": "127.0.0.1", "port": 1, "handler_cancellation": True}
 
 
+def test_a_router_is_administered_on_the_port_of_its_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = list[tuple[int, int]]()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+
+    async def asked(app: web.Application) -> None:
+        runner = web.AppRunner(app)
+        await runner.setup()
+        try:
+            async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/workers") as answer:
+                told.append((answer.status, len((await answer.json())["workers"])))
+        finally:
+            await runner.cleanup()
+
+    monkeypatch.setattr(web, "run_app", lambda app, **_: asyncio.run(asked(app)))
+    words = f"router --prefill http://p --card c --decode http://d --port 1 --admin-port {port}"
+    monkeypatch.setattr("sys.argv", words.split())
+    main()
+    assert told == [(200, 2)]
+
+
 def test_an_answer_of_500_is_one_of_an_instance_that_is_away_and_the_error_says_whose(tmp_path: Path) -> None:
     async def play() -> None:
         bad, good = StandIn("bad", refusing(500)), StandIn("good")
