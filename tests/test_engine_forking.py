@@ -49,7 +49,7 @@ def test_vllm_forks_where_the_guide_s_environment_is_a_process_s_own(tmp_path: P
     path = os.pathsep.join([GUIDES["vllm"].environment["PYTHONPATH"], str(tmp_path)])
     environment = {**os.environ, "PYTHONPATH": path, "VLLM_WORKER_MULTIPROC_METHOD": ""}
     ran = subprocess.run([sys.executable, "-c", ASKED], env=environment, capture_output=True, text=True, check=True)
-    assert ran.stdout == "['adapted'] fork True\n0.02\n"
+    assert ran.stdout == "['adapted'] fork True\n0.001\n"
 
 
 def test_sglang_forks_once_it_has_set_up_its_processes(monkeypatch: pytest.MonkeyPatch) -> None:
