@@ -15,6 +15,7 @@ import pytest
 
 aiohttp = pytest.importorskip("aiohttp", reason="the router needs aiohttp, which vLLM brings")
 from aiohttp import web
+from support.ports import free_port
 
 from kvproto.adapters.vllm import router_metrics, router_requests
 from kvproto.adapters.vllm.router import Router, least, main, parse
@@ -110,8 +111,8 @@ def test_a_connection_that_an_instance_may_close_any_moment_is_not_asked_again(
 
     async def closing(request: web.Request) -> web.Response:
         """Drop what comes on a connection that was idle for .4 s, as when it is closed that moment."""
-        idle, transport = time.monotonic() - last.get(request.transport, time.monotonic()), request.transport
-        last[transport] = time.monotonic()
+        now, transport = time.monotonic(), request.transport
+        idle, last[transport] = now - last.get(transport, now), now
         if idle > 0.4 and transport is not None:
             transport.abort()
         return web.json_response({"by": "d"})
@@ -699,14 +700,10 @@ def test_a_router_serves_the_instances_of_its_command_line(monkeypatch: pytest.M
 
 
 def test_a_router_is_administered_on_the_port_of_its_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = list[tuple[int, int]]()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    told, port = list[tuple[int, int]](), free_port()
 
     async def asked(app: web.Application) -> None:
-        runner = web.AppRunner(app)
-        await runner.setup()
+        runner, _ = await serve(app)
         try:
             async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/workers") as answer:
                 told.append((answer.status, len((await answer.json())["workers"])))

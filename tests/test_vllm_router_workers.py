@@ -15,6 +15,7 @@ import pytest
 
 aiohttp = pytest.importorskip("aiohttp", reason="the router needs aiohttp, which vLLM brings")
 from aiohttp import web
+from support.ports import free_port
 from test_vllm_router import BODY, STREAM, StandIn, after_a_while, fleet, serve, slow
 
 from kvproto.adapters.vllm.router import Router, parse
@@ -259,9 +260,7 @@ def test_calls_about_an_unknown_instance_are_refused(tmp_path: Path) -> None:
 
 def test_the_calls_are_served_on_a_port_of_their_own_and_never_beside_a_client_s() -> None:
     async def play() -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         router = Router([Instance("http://p", Path("c"))], [Instance("http://127.0.0.1:9")])
         app = router.app()
         app.cleanup_ctx.append(router.workers.served_on(port))

@@ -1,9 +1,9 @@
 """Load: clients ask while something happens to the instances, and judge each answer.
 
-Each client asks for the next prompt soon after it has its answer, every other time as a stream: a load that took every
-core would be measured beside the starts of those that replace.  An answer is compared
-with the whole model's by its tokens.  A decode instance that computes a prompt itself, since its KV did not come, says
-so in its usage: it has cached less than all but the last token.
+Each client asks for the next prompt soon after it has its answer, every other time as a stream.  A load that took every
+core would slow the starts of instances that replace others.  An answer is compared with the whole model's by its
+tokens.  A decode instance that computes a prompt itself, since its KV did not come, says so in its usage: it has cached
+less than all but the last token.
 
 Where a router takes prompts as text alone (`Spelling`), an answer is text, too, and an instance without the KV of a
 prompt fails the request.

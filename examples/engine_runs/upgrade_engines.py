@@ -39,7 +39,7 @@ class Engine(NamedTuple):
     goodbye: bool = True
 
     def back(self, way: str) -> bool:
-        """Whether a run that begins with this way begins with the newer build: it must be of decode instances."""
+        """Whether a run of this way begins with the newer build: its decode instances have to be of that one."""
         return way == KILLED and not self.goodbye
 
 

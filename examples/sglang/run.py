@@ -88,6 +88,8 @@ PAIRS = ["1:2", "2:1", "2:1x2", "1x2:2", "4:1x4", "mla 1:2", "mla 2:1", "mla 2:2
          "eagle 2:1", "eagle 1:2", "eagle 2:2", "hybrid 1:2", "hybrid 2:1", "hybrid 2:2", "hybrid 2:1x2", "mamba2 1:2",
          "mamba2 2:1", "mamba2 2:2", "windows 1:2", "windows 2:1", "windows 2:2", "2 stages:1", "2 stages:2",
          "1:2 pages 1-1", "1:2 pages 16-32", "hosts 1:2"]  # fmt: skip
+#: by model other than the dense one: the pair that is timed without digests
+FIRST_PAIRS = {kind: pair for pair in reversed(PAIRS) if (kind := kind_of(pair)) != kind_of("1:2")}
 #: those that SGLang stages, too: its own staging stands beside kvproto's
 COMPARED_PAIRS = "1:2", "2:1", "hosts 1:2"
 #: those on which its Mooncake, which carries pages and states one by one, goes through as much; on others `BRIEF`
@@ -144,9 +146,8 @@ def _short(value: Any) -> str:
 
 def backends_of(pair: str, asked: list[str]) -> list[str]:
     """Return the backends that carry this pair's KV; `asked`: empty means those of which there are rows."""
-    kind = kind_of(pair)  # of models other than the dense one, the first pair is timed without digests
-    plain = kind == kind_of("1:2") or pair == next(each for each in PAIRS if kind_of(each) == kind)
-    return asked or ["kvproto", *["plain"] * plain, "staging" if pair in COMPARED_PAIRS else "mooncake"]
+    plain = ["plain"] if FIRST_PAIRS.get(kind_of(pair), pair) == pair else []
+    return asked or ["kvproto", *plain, "staging" if pair in COMPARED_PAIRS else "mooncake"]
 
 
 def scenarios_of(pair: str, backend: str) -> tuple[str, ...]:

@@ -49,6 +49,10 @@ def kind_of(pair: str) -> tuple[model.Kind, str]:
     return (msgspec.convert(kind, model.Kind), ranks) if kind.isalpha() else ("dense", pair)
 
 
+#: by model other than the dense one: the pair that is timed without digests
+FIRST_PAIRS: dict[model.Kind, str] = {kind: pair for pair in reversed(PAIRS) if (kind := kind_of(pair)[0]) != "dense"}
+
+
 def wanted(pair: str, carrier: str, asked: list[str]) -> list[str]:
     """Return the scenarios that are to be run; `asked`: empty means all."""
     names = of_kvproto(pair)
@@ -79,9 +83,8 @@ def _is_simple(pair: str) -> bool:
 
 
 def _timed(pair: str) -> tuple[str, ...]:
-    """What is timed without digests: of models other than the dense one, at the first of their pairs."""
-    kind = kind_of(pair)[0]
-    if kind != "dense" and pair != next(each for each in PAIRS if kind_of(each)[0] == kind):
+    """What is timed without digests."""
+    if FIRST_PAIRS.get(kind_of(pair)[0], pair) != pair:
         return ()
     return TIMED if _is_simple(pair) else ("in turn",)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -34,6 +33,7 @@ from kvproto.settings import Settings
 from kvproto.verify.testing import inside
 from kvproto.verify.testing.holdings import holdings, resident
 from kvproto.verify.testing.pools import left_over, noise, tokens_of
+from support.ports import free_port
 
 CHUNK_TOKENS, PAGE, PAGES = 32, 16, 48
 LAYOUT = Layout(layers=2, heads=2, k_dim=32, v_dim=16, itemsize=2, dtype="bfloat16", page_size=PAGE, tp=1)
@@ -246,13 +246,6 @@ def until(done: Callable[[], Any], what: str, seconds: float = 15.0) -> Any:
         assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
         time.sleep(0.005)
     return answer
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class BenchProcesses:

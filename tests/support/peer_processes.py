@@ -8,7 +8,8 @@ import torch
 
 from kvproto.endpoint.peer_endpoint import PeerEndpoint
 from kvproto.verify.testing.pools import noise, tokens_of
-from support.fleet import CHUNK_TOKENS, LAYOUT, PAGE, PAGES, SETTINGS, Member, Process, free_port, make_transport, until
+from support.fleet import CHUNK_TOKENS, LAYOUT, PAGE, PAGES, SETTINGS, Member, Process, make_transport, until
+from support.ports import free_port
 
 Role = Literal["prefill", "decode"]
 GROUPS = {"B1": 21, "B2": 22}

@@ -4,8 +4,8 @@ vLLM spawns them on a CPU, so each imports vLLM anew, and on two cores that take
 is asked afterwards.  Here the process that serves imports once what engines and workers run.
 
 A worker that has got a message looks for the next one without a pause for a second, and only then sleeps until one
-comes.  Where instances have more workers than there are cores, each takes that second from the others, half of it in
-calls that yield: here it is a thousandth of one, less than a step takes, so a worker sleeps between two steps.
+comes.  Where instances have more workers than there are cores, each takes that second from the others: here it is a
+thousandth of one, less than a step takes, so a worker sleeps between two steps.
 """
 
 from __future__ import annotations
