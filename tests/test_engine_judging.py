@@ -145,6 +145,7 @@ def test_rows_of_sglang_take_the_place_of_older_ones_and_are_a_page(tmp_path: Pa
     file = tmp_path / "sglang.json"
     old: dict[str, Any] = {"pair": "1:2", "backend": "plain", "scenario": "many", "tokens": "15/16", "good": False}
     Table(file).keep(old)
+    Table(file).keep(old | {"pair": "1x2:2"})  # timed without digests at another pair
     Table(file).keep({"pair": "1:2", "backend": "kvproto", "scenario": "digests", "good": True, "differ": 0})
     Table(file).keep(old | {"tokens": "16/16", "good": True, "lag_ms": [85.4, 170.0], "errors": []})
     assert [row["scenario"] for row in json.loads(file.read_text())] == ["digests", "many"]

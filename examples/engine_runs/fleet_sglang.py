@@ -32,9 +32,6 @@ ROUTED_S = 120.0
 #: seconds in which decode waits for a room of which prefill says nothing, since the router's request to it failed when
 #: its bootstrap server was up already (300 by default)
 AWAITED_S = 30
-#: seconds that an instance keeps the router's connections when nothing comes (5 by default): one that it closes while a
-#: prompt is on its way to prefill fails that half of the request, and decode waits for the room
-KEPT_S = 120
 #: seconds after which the router tries an instance again that failed (60 by default)
 CLOSED_S = 15
 
@@ -70,7 +67,7 @@ class SglangServer(Server):
         both = f"{guide['PYTHONPATH']}:{build.folder}"
         own = {
             "PYTHONPATH": both, "TORCHDYNAMO_DISABLE": "1", "KVPROTO_SGLANG": json.dumps(told),
-            "SGLANG_DISAGGREGATION_BOOTSTRAP_TIMEOUT": str(AWAITED_S), "SGLANG_TIMEOUT_KEEP_ALIVE": str(KEPT_S),
+            "SGLANG_DISAGGREGATION_BOOTSTRAP_TIMEOUT": str(AWAITED_S),
         }  # fmt: skip
         return {**build.environment(), **OURS, **guide, **own}
 

@@ -37,6 +37,9 @@ from examples.sglang import model
 TOP = Path(__file__).parents[2]
 #: seconds until every process serves
 START_S = 1500.0
+#: seconds that SGLang keeps the router's connections when nothing comes (5 by default): one that it closes while a
+#: prompt is on its way to prefill fails that half of the request, and decode waits for the room
+KEPT_S = 120
 #: answers after which an instance serves: SGLang's router opens its circuit to one by three
 ENOUGH = 4
 #: seconds from a request to the kill, from the kill to the next one, in which links still look well, and seconds in
@@ -82,6 +85,7 @@ GUIDES = {
             "PYTHONPATH": str(TOP / "examples" / "sglang" / "cpu"), "MC_LOG_LEVEL": "ERROR",
             "SGLANG_HOST_IP": "127.0.0.1", "SGLANG_LOCAL_IP_NIC": "lo", "MOONCAKE_PROTOCOL": "tcp",
             "TORCHDYNAMO_DISABLE": "1", "SGLANG_DISAGGREGATION_BOOTSTRAP_TIMEOUT": "60",
+            "SGLANG_TIMEOUT_KEEP_ALIVE": str(KEPT_S),
         },
         "python -m sglang.bench_serving --backend sglang-oai --base-url {url} --model {model} --tokenizer {model} "
         "--dataset-name random-ids --num-prompts 16 --random-input-len 200 --random-output-len 16 --disable-tqdm",
