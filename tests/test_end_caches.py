@@ -178,3 +178,8 @@ def test_bytes_of_kv_leave_out_what_aligns_one_cache_behind_another() -> None:
     plan, end = Plan(layout, layout, 8), cut.Cut(10, 0, state=True)
     (share,) = plan.of(end).writers(0)
     assert plan.kv_bytes(share, end) == layers * (window * row + slot) < plan.part_bytes(share, end)
+    for tp in (1, 2, 4):
+        several = Plan(Layout.of_caches(caches, layers=layers, page_size=4, tp=tp), layout, 8)
+        for each in (cut.Cut(3, 0, state=True), end, cut.Cut(0, 8)):  # of each rank its own, whoever writes it
+            owed = [several.kv_bytes(share, each) for share in several.of(each).writers(0)]
+            assert several.owed_bytes(0, each) == sum(owed) == several.owed_bytes(0, each)

@@ -210,6 +210,14 @@ def test_writes_over_pages_are_bounded_and_begin_in_their_order() -> None:
     assert rank.permits == {keys[4]} and not rank.permit_queue
 
 
+def test_one_that_comes_while_another_waits_for_a_free_permit_goes_behind_it() -> None:
+    rank = prefill(page_writes=2)
+    mine: list[Key] = [(11, chunk, 0) for chunk in range(3)]
+    assert act(rank, *[do.TakePermit(*key) for key in mine]) == [ev.PermitTaken(*mine[0])], "the last is for the other"
+    assert act(rank, do.FreePermit(*mine[0]), do.TakePermit(*mine[0])) == [ev.PermitTaken(*mine[1])]
+    assert list(rank.permit_queue) == [mine[2], mine[0]]
+
+
 def test_the_last_permit_is_not_for_a_decode_rank_that_holds_all_others() -> None:
     rank = prefill(page_writes=3)
     mine: list[Key] = [(11, chunk, 0) for chunk in range(4)]

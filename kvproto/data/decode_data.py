@@ -242,8 +242,7 @@ class DecodeData:
         assert entry.carried is not None
         plan, prefix = entry.carried
         cuts = Cut(0, entry.tokens - prefix), *((Cut(entry.tokens, 0, state=True),) if plan.state else ())
-        whole = sum(plan.kv_bytes(share, cut) for cut in cuts for share in plan.of(cut).writers(self.rank.index))
-        self.moved["pages"] += whole - entry.staged
+        self.moved["pages"] += sum(plan.owed_bytes(self.rank.index, cut) for cut in cuts) - entry.staged
 
     def send_pages(self, effect: do.TransmitPages) -> None:
         """Send the page ids of a chunk to the prefill rank that asked for them."""

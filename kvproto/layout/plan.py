@@ -54,9 +54,9 @@ class Plan:
     Raises `LayoutError` if the two layouts, or the chunk size (tokens a cell), do not go together.
     """
 
-    __slots__ = ("_alike", "_before", "_blocks", "_contacts", "_duties", "_ends", "_fan_in", "_linked_to", "_parts",
-                 "_rows", "_share", "_sizes", "_writers", "chunk_tokens", "decode", "fewest_layers", "joint_tokens",
-                 "prefill", "state", "state_groups")  # fmt: skip
+    __slots__ = ("_alike", "_before", "_blocks", "_contacts", "_duties", "_ends", "_fan_in", "_linked_to",
+                 "_owed_widths", "_parts", "_rows", "_share", "_sizes", "_writers", "chunk_tokens", "decode",
+                 "fewest_layers", "joint_tokens", "prefill", "state", "state_groups")  # fmt: skip
 
     def __init__(self, prefill: Layout, decode: Layout, chunk_tokens: int) -> None:
         agree(prefill, decode, chunk_tokens)
@@ -77,11 +77,12 @@ class Plan:
         self.joint_tokens = prefill.joint_tokens(chunk_tokens) if decode.joint else 0
         #: layers of the smallest share: a room has no more layer groups than that
         self.fewest_layers = self._contacts.fewest_layers()
-        #: what was asked for: shares by writer, by reader and by both; by reader, layer group and how many there are,
-        #: what lies before a writer's part, and in all of a grant
+        #: what was asked for: shares by writer, by reader and by both; by reader, the widths of all its shares; by
+        #: reader, layer group and how many there are, what lies before a writer's part, and in all of a grant
         self._duties: dict[int, tuple[Share, ...]] = {}
         self._writers: dict[int, tuple[Share, ...]] = {}
         self._linked_to: dict[int, tuple[int, ...]] = {}
+        self._owed_widths: dict[int, Widths] = {}
         self._share: dict[tuple[int, ...], Share] = {}
         self._before: dict[tuple[int, ...], Sizes] = {}
         self._sizes: dict[tuple[int, int, int], Sizes] = {}
@@ -248,9 +249,17 @@ class Plan:
         """Return the same without what aligns one cache's rows behind another's."""
         if cut.state:
             return self.of(cut).kv_bytes(share, self._of_end(cut))
-        tokens = _counted(cut)
-        rows = [each.last_rows(tokens) for each in self._ends] or [tokens]
-        return sum(width * count for width, count in zip(self._widths(share), rows, strict=True))
+        return self._kv_size(self._widths(share), cut)
+
+    def owed_bytes(self, reader: int, cut: Cut) -> int:
+        """Return the `kv_bytes` of all that the reader gets in the cut."""
+        if cut.state:
+            return self.of(cut).owed_bytes(reader, self._of_end(cut))
+        widths = self._owed_widths.get(reader)
+        if widths is None:
+            every = map(self._widths, self.writers(reader))
+            widths = self._owed_widths[reader] = tuple(map(sum, zip(*every, strict=True)))
+        return self._kv_size(widths, cut)
 
     def part_offset(self, reader: int, writer: int, cut: Cut) -> int:
         """Return the offset of the writer's part in the reader's grant of this cut."""
@@ -281,6 +290,11 @@ class Plan:
             return (share.heads * share.layers * self.prefill.cell_bytes,)
         rows = [row * piece.units * piece.layers for row, piece in zip(self._rows, share.pieces, strict=True)]
         return tuple(sum(rows[first:end]) for first, end in self._blocks)
+
+    def _kv_size(self, widths: Widths, cut: Cut) -> int:
+        tokens = _counted(cut)
+        rows = [each.last_rows(tokens) for each in self._ends] or [tokens]
+        return sum(width * count for width, count in zip(widths, rows, strict=True))
 
     def _size(self, widths: Widths, cut: Cut) -> int:
         tokens = _counted(cut)

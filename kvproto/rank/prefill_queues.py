@@ -114,8 +114,15 @@ class PrefillQueues(PrefillLinks):
 
     # ----------------------------------------------------------------------------------------------------- permits
     def _take_permit(self, effect: do.TakePermit) -> None:
-        self.permit_queue.put((effect.room, effect.chunk, effect.peer))
-        self._permit()
+        key = effect.room, effect.chunk, effect.peer
+        left = self.settings.page_writes - len(self.permits)
+        # As with slots: while several are free, and nobody waits, a write has one without going through the queue.
+        if left > 1 and not self.permit_queue.turns:
+            self.permits.add(key)
+            self._queue.appendleft(ev.PermitTaken(*key))
+        else:
+            self.permit_queue.put(key)
+            self._permit()
 
     def _permit(self) -> None:
         """Give the free permits to the sends that wait, decode ranks in turn."""
@@ -130,7 +137,8 @@ class PrefillQueues(PrefillLinks):
 
     def _free_permit(self, effect: do.FreePermit) -> None:
         self.permits.discard((effect.room, effect.chunk, effect.peer))
-        self._permit()
+        if self.permit_queue.turns:
+            self._permit()
 
     # ------------------------------------------------------------------------------------------------------- slots
     def _link_of_send(self, key: SendKey) -> int:
