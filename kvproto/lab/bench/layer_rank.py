@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
 
 import torch
 
@@ -11,7 +13,12 @@ from kvproto.lab.bench.bare import begin_at
 from kvproto.lab.bench.pipeline_rank import LONGEST_S, Moment, PipelineRank, give_way
 from kvproto.lab.bench.pools import mark
 from kvproto.room import Room
+from kvproto.verify.testing import inside
 
+#: what the engine's thread does: it polls the endpoint; or that has a thread, and it sleeps until news, or never does
+Engine = Literal["polls", "sleeps", "spins"]
+#: turns of a loop of the interpreter between two looks of an engine that never sleeps: some 10 us
+LOOK = 300
 #: what a layer of an 8B model multiplies with: query, key and value, output, up and gate, down
 HIDDEN, INNER, HEADS, DIM = 4096, 14336, 32, 128
 
@@ -69,27 +76,59 @@ class LayerRank(PipelineRank):
         self.open([room], tokens)
 
     def go_by_layer(
-        self, room: tuple[int, int], tokens: int, groups: int, at: float
+        self, room: tuple[int, int], tokens: int, groups: int, at: float, engine: Engine
     ) -> tuple[float, float, list[Moment]]:  # fmt: skip
         """Return when a decode rank began to wait and had its success, or a prefill rank's forward's times."""
-        if self.side == "D":
+        if self.side == "D" and engine == "polls":
             return self.go([room], tokens, at)
         self.log.clear()
-        begin, ended = begin_at(self.endpoint, at), self._forward(Room(*room), tokens, groups)
-        self.endpoint.aux(Room(*room), b"token")
-        end = 0.0
-        while not self.endpoint.finished():
-            self.endpoint.poll()
-            if not end and (ended is None or ended.query()):
+        begin, name, end = begin_at(self.endpoint, at), Room(*room), 0.0
+        with self._served(engine):
+            ended = None
+            if self.side == "P":
+                ended = self._forward(name, tokens, groups, engine)
+                self.endpoint.aux(name, b"token")
+                end = time.perf_counter() if ended is None else 0.0
+            while not (over := self.endpoint.finished()):
+                self._turn(engine, ended if not end else None)
+                if not end and ended is not None and ended.query():
+                    end = time.perf_counter()
+                if time.perf_counter() > begin + LONGEST_S:
+                    raise TimeoutError(self.endpoint.explain(name))
+            if self.side == "D":
                 end = time.perf_counter()
-            give_way()
-            if time.perf_counter() > begin + LONGEST_S:
-                raise TimeoutError(self.endpoint.explain(Room(*room)))
+        if not over[0].ok:
+            raise RuntimeError(f"{self.side}{self.index}: {over[0]}")
         self._until(lambda: bool(self.endpoint.released()))
         return begin, end, list(self.log)
 
+    @contextmanager
+    def _served(self, engine: Engine) -> Iterator[None]:
+        """Within: the endpoint has a thread of its own, unless the engine polls."""
+        if engine == "polls":
+            yield
+            return
+        self.endpoint.start()
+        try:
+            yield
+        finally:
+            inside(self.endpoint).loop.stop()
+
+    def _turn(self, engine: Engine, forward: Any) -> None:
+        """What an engine does until it looks again: `forward`, an event, has not been seen to be over."""
+        if engine == "polls":
+            self.endpoint.poll()
+            give_way()
+        elif engine == "spins":
+            for _ in range(LOOK):
+                pass
+        elif forward is not None:
+            forward.synchronize()
+        else:
+            self.endpoint.wait_news(LONGEST_S)
+
     @torch.inference_mode()
-    def _forward(self, name: Room, tokens: int, groups: int) -> Any:
+    def _forward(self, name: Room, tokens: int, groups: int, engine: Engine) -> Any:
         """Have the device compute and lay layer by layer, and say where each group ends; the event of the end."""
         assert self.pool is not None
         event: Any = None
@@ -104,5 +143,6 @@ class LayerRank(PipelineRank):
                 event.record()
             if done * groups % layers < groups or done == layers:
                 self.endpoint.produced(name, tokens, event, layers=done)
-            self.endpoint.poll()
+            if engine == "polls":
+                self.endpoint.poll()
         return event

@@ -5,6 +5,9 @@ pages and says so; a decode rank on another GPU waits for the room. `after` is t
 decode engine's success, `total` that from its beginning. `last` is what the last group's bytes take at the rate of a
 bulk write in the same run; `floor` what they take by hand (`bare`).
 
+Endpoints are polled without end, or have a thread of their own (`--engine`): beside it an engine's thread sleeps until
+there are news, or never does, as schedulers of engines do.
+
 `staged` goes by the ring; of `mapped` a kernel stores into the decode rank's pages, one launch a group. The KV is laid
 into a layer's pages behind that layer's work on the same stream, and the first and last transfers of a row are
 compared, so a kernel that reads too early is seen.
@@ -16,10 +19,10 @@ import statistics
 import time
 from collections.abc import Sequence
 from itertools import product
-from typing import Any
+from typing import Any, get_args
 
 from kvproto.arguments import positive, several, whole
-from kvproto.lab.bench.layer_rank import LayerRank
+from kvproto.lab.bench.layer_rank import Engine, LayerRank
 from kvproto.lab.bench.pipeline import LEAD_S, BenchProcesses
 from kvproto.lab.bench.pipeline_cases import PipelineShape
 from kvproto.lab.bench.pipeline_rank import EndpointForm
@@ -35,7 +38,9 @@ WAYS = ("staged", "mapped")
 WHOLE = 1024
 
 
-def measured(fleet: BenchProcesses, way: str, tokens: int, groups: int, repeats: int) -> dict[str, Any]:
+def measured(
+    fleet: BenchProcesses, way: str, tokens: int, groups: int, repeats: int, engine: Engine
+) -> dict[str, Any]:
     """One way, prompt length and number of groups."""
     members, shape, chunk_tokens = fleet.members, fleet.shape, min(tokens, WHOLE) if groups == 1 else tokens
     parts, nbytes = chunks(tokens, 0, chunk_tokens, groups), tokens * shape.token_bytes
@@ -59,7 +64,7 @@ def measured(fleet: BenchProcesses, way: str, tokens: int, groups: int, repeats:
         bulks.append(fleet.bulk_write(tokens))
         floors.append(fleet._bare([1], tokens // groups, fleet._mapped([1])))  # noqa: SLF001  # as above
         members.tell("PD", "open_in_groups", (1, turn), tokens, groups)
-        told = members.tell("PD", "go_by_layer", (1, turn), tokens, groups, time.perf_counter() + LEAD_S)
+        told = members.tell("PD", "go_by_layer", (1, turn), tokens, groups, time.perf_counter() + LEAD_S, engine)
         begin, ended, ours = told["P", 0]
         if turn in (0, last):
             right &= all(members.tell("D", "right", [1], tokens).values())
@@ -71,7 +76,8 @@ def measured(fleet: BenchProcesses, way: str, tokens: int, groups: int, repeats:
     stats, bulk = members.tell("PD", "stats"), statistics.median(bulks[2:])
     ours, names = stats["P", 0], set.intersection(*map(set, steps))
     return {
-        "way": way, "tokens": tokens, "groups": groups, "bytes": nbytes, "right": right, "odd": ours["reports"],
+        "engine": engine, "way": way, "tokens": tokens, "groups": groups, "bytes": nbytes, "right": right,
+        "odd": ours["reports"],
         "writes": (ours["writes"] + ours["mapped"]) // (last + 1),
         "bulk_ms": 1e3 * bulk, "last_ms": 1e3 * bulk / groups,
         "floor_ms": 1e3 * statistics.median(floors[2:]), "after_ms": 1e3 * statistics.median(after),
@@ -86,7 +92,7 @@ def measured(fleet: BenchProcesses, way: str, tokens: int, groups: int, repeats:
 
 def told(row: dict[str, Any]) -> str:
     steps = ", ".join(f"{name} {ms:.3f}" for name, ms in row["last_steps_ms"].items())
-    what = f"{row['way']}, {row['tokens']} tokens, {row['groups']} groups"
+    what = f"{row['way']}, the engine {row['engine']}, {row['tokens']} tokens, {row['groups']} groups"
     return f"{what}: {row['after_ms']:.3f} ms after the forward\n   ms: {steps}"
 
 
@@ -99,6 +105,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                         help="layer groups (default 1,2,4,8)")  # fmt: skip
     parser.add_argument("--ways", type=among(WAYS), default=[*WAYS], metavar="LIST",
                         help="of staged, mapped (default both)")  # fmt: skip
+    parser.add_argument("--engine", choices=get_args(Engine), default="polls",
+                        help="polls, or sleeps or spins beside a thread of its endpoint's (default polls)")  # fmt: skip
     parser.add_argument("--repeats", type=positive, default=9, help="timed transfers a row (default 9)")
     parser.add_argument("--cpu", action="store_true", help="a tiny model, host memory: to see that it works")
     options = parser.parse_args(argv)
@@ -110,6 +118,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     course, rows = Course("layers", argv, options), list[dict[str, Any]]()
     with BenchProcesses(TINY if options.cpu else SHAPE, cuda=not options.cpu, kind=LayerRank) as fleet:
         for way, tokens, groups in course.cases(list(product(options.ways, options.tokens, options.groups))):
-            rows.append(measured(fleet, way, tokens, groups, options.repeats))
+            rows.append(measured(fleet, way, tokens, groups, options.repeats, options.engine))
             course.keep(rows, told(rows[-1]))
     return course.judged(rows)
