@@ -92,6 +92,7 @@ BOUNDS: dict[str, tuple[int, int, str]] = {
     "io.control.gate.SOURCES": (256, 1 << 14, "addresses that came lately, so that many of them do not fill memory"),
     "io.control.gate.TURN": (2, 64, "questions between two looks at frames"),
     "io.control.keys.KEY_BYTES": (32, 32, "CURVE's own"),
+    "io.control.poller.PR_SET_TIMERSLACK": (29, 29, "Linux's own"),
     "io.control.sockets.MAX_INT": ((1 << 31) - 1, (1 << 31) - 1, "a C int"),
     "io.control.sockets.SEAL": (33, 64, "bytes that CURVE adds to a part; a frame with them has to pass"),
     "io.control.sockets.WINDOW": (16, 256, "messages in a pipe: of the largest ones a few hundred megabytes at most"),

@@ -75,7 +75,7 @@ BOUNDS: dict[str, tuple[float, float, str]] = {
     "data.prefill_wires.NUDGE_S": (2e-4, 2e-3, "less than a loop waits before it rests, and not a frame a write"),
     "loop.event_loop.DEAF_S": (0.01, 0.1, "a lack of descriptors passes; an engine hears of a deaf loop in seconds"),
     "data.launches.LAUNCH_S": (1e-4, 2e-3, "one launch on a CPU takes longer, several on a device less"),
-    "loop.own_thread.SWITCH_S": (5e-5, 1e-3, "the loop waits for the interpreter's lock: far under Python's 5 ms"),
+    "loop.own_thread.SWITCH_S": (2e-5, 2e-4, "the loop waits for the interpreter's lock: far under Python's 5 ms"),
     "endpoint.endpoint.LINGER_S": (0.02, 0.5, "peers confirm within round trips; an engine that ends waits so long"),
     "endpoint.validation.LONGEST_S": (86400.0, 100 * 86400.0, "days: what fits a timer, and no mistake of units"),
     "data.writes.HOLD_S": (5e-5, 1e-3, "small writes wait for one another, and gain less than that"),

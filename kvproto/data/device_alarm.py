@@ -20,6 +20,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+from kvproto.io.held_calls import passed
 from kvproto.io.kernels.current_device import use_device
 from kvproto.io.transports.device_maps import cuda_driver
 
@@ -40,7 +41,7 @@ class DeviceAlarm:
         """Return a descriptor that is readable when the event has passed; None: it has, or must be polled."""
         while self._set and _readable(self._set[0][1]):
             os.close(self._set.popleft()[1])
-        if event.query():
+        if passed(event):
             return None
         for known, reader in self._set:
             if known is event:

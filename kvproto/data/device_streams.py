@@ -30,6 +30,7 @@ import torch
 from kvproto.data.device_alarm import DeviceAlarm
 from kvproto.data.peer_tables import MOST, PeerTables
 from kvproto.data.room_entry import NO_TABLE, HostPages, RoomEntry
+from kvproto.io.held_calls import drained, passed
 from kvproto.io.kernels.base import Pool
 from kvproto.io.kernels.current_device import use_device
 from kvproto.io.transports.device_maps import cuda_driver
@@ -100,7 +101,7 @@ class DeviceStreams:
 
     def forward_runs(self) -> bool:
         """Whether a forward that the engine has reported is not over yet, for all that is known."""
-        if self.forward is not None and self.forward.query():
+        if self.forward is not None and passed(self.forward):
             self.forward = None
         return self.forward is not None
 
@@ -222,7 +223,7 @@ class DeviceStreams:
         """Make the next launch wait for the room's table, if its copy is in flight."""
         placed, entry.placed = entry.placed, None
         if placed is not None and placed is not self._awaited:  # else the stream is behind it already
-            if not placed.query():
+            if not passed(placed):
                 self.stream.wait_event(placed)
             self._awaited = placed
 
@@ -231,7 +232,7 @@ class DeviceStreams:
         self.turn = turn = 1 - self.turn
         stream, sent = self.stores[turn], self._sent
         if sent is not self._behind[turn]:
-            if not self._tables.query():  # all: two threads may have recorded their events in the other order
+            if not drained(self._tables):  # all: two threads may have recorded their events in the other order
                 stream.wait_stream(self._tables)
             self._behind[turn] = sent
         return stream

@@ -34,6 +34,7 @@ from kvproto.data.page_writes import PageBatch, PagesBatch, batch_size
 from kvproto.data.prepared_pages import PreparedBatch
 from kvproto.data.staged_writes import PreparedWrites, StagedWrite
 from kvproto.data.write_times import WriteTimes
+from kvproto.io.held_calls import passed
 from kvproto.io.ticket import Ticket
 from kvproto.io.transports.base import Busy, Completed, Failed, Handle, PeerId, Transport
 from kvproto.loop.rank_loop import Loop
@@ -252,7 +253,7 @@ class RankWrites:
 
     def _offer(self, key: Key, left: UnpostedWrite) -> None:
         try:
-            computed = left.after is None or left.after.query()
+            computed = left.after is None or passed(left.after)
         except BaseException as error:  # noqa: BLE001  # a device's fault ends the room, not the loop
             self._give_up(self.unposted.pop(key))
             self.unmade(key, error)

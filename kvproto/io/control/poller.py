@@ -7,7 +7,7 @@ directly: nanoseconds, any descriptor, the interpreter lock released meanwhile. 
 serves, and a short sleep becomes one millisecond.
 
 The kernel adds its timer slack, 50 us for an ordinary thread, to a sleep that runs out; traffic and calls do
-not wait for it.
+not wait for it. A thread that is the loop's own asks for less (`serve_a_loop`).
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ import math
 import os
 import select
 import socket
+import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 LONGEST_S = 3600.0  # one sleep; who asks for more sleeps again
+#: Linux's number of the call that sets a thread's timer slack, and nanoseconds of it: the kernel takes no 0
+PR_SET_TIMERSLACK, SLACK_NS = 29, 1
 
 
 class _PollFd(ctypes.Structure):
@@ -35,11 +38,42 @@ class _TimeSpec(ctypes.Structure):
 
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
+#: the same, of which a call does not give the interpreter's lock away: for those that never wait
+_HELD = ctypes.PyDLL(None)
 _HAS_PPOLL = hasattr(_LIBC, "ppoll")
 if _HAS_PPOLL:
     _TABLE, _SPAN = ctypes.POINTER(_PollFd), ctypes.POINTER(_TimeSpec)
     _LIBC.ppoll.argtypes = (_TABLE, ctypes.c_ulong, _SPAN, ctypes.c_void_p)
     _LIBC.ppoll.restype = ctypes.c_int
+
+
+_THREAD = threading.local()
+
+
+def serve_a_loop() -> None:
+    """The calling thread is a loop's own: its sleeps end when they run out, and its glances keep the lock.
+
+    Sleeps do so on Linux; elsewhere the thread's slack stays.
+    """
+    _THREAD.sleeps = True
+    if hasattr(_LIBC, "prctl"):
+        _LIBC.prctl(PR_SET_TIMERSLACK, ctypes.c_ulong(SLACK_NS))
+
+
+class Glance:
+    """Looks whether one descriptor is readable; on a loop's own thread it keeps the interpreter's lock meanwhile.
+
+    A call that gives the lock away loses it for a switch interval where another thread never sleeps, and this one is
+    made in each pass of a loop.  Of an engine that polls without end helper threads have their turn by it.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._entry = _PollFd(fd, select.POLLIN, 0)
+        self._at = ctypes.byref(self._entry)
+
+    def sees(self) -> bool:
+        """Whether it is readable, or something is wrong with it."""
+        return bool((_HELD if hasattr(_THREAD, "sleeps") else _LIBC).poll(self._at, 1, 0))
 
 
 class Waiter:

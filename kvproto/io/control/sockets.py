@@ -139,7 +139,8 @@ class ControlSocket(PolledSocket):
             while len(frames) < limit:
                 # Every hundredth `recv` learns what has become of the connection. With IMMEDIATE a lost one takes its
                 # pipe away, which must not be between two parts of an earlier build (`bundle`): learn it first.
-                if self.peer is not None and not self.events() & POLLIN:
+                # And `recv` gives the interpreter's lock away, also where there is nothing; this does not.
+                if not self.events() & POLLIN:
                     return False
                 part = self._socket.recv(NOBLOCK, copy=False)
                 if spoken is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import select
 
-from kvproto.io.control.poller import Waiter
+from kvproto.io.control.poller import Glance, Waiter
 
 #: descriptors that one question is answered with; the others are next
 MOST = 1024
@@ -20,6 +20,7 @@ class WatchedDescriptors:
     def __init__(self) -> None:
         self._fds: dict[int, None] = {}
         self._epoll = select.epoll() if hasattr(select, "epoll") else None
+        self._glance = Glance(-1 if self._epoll is None else self._epoll.fileno())
         self._waiter = Waiter()
 
     def add(self, fd: int) -> None:
@@ -40,7 +41,7 @@ class WatchedDescriptors:
         """Those that have something now, some at a time."""
         if self._epoll is None:
             return self._waiter.ready(tuple(self._fds), 0.0)
-        return [*dict(self._epoll.poll(0, MOST))]
+        return [*dict(self._epoll.poll(0, MOST))] if self._glance.sees() else []
 
     def close(self) -> None:
         """Let go of the set; the descriptors are their owners'."""

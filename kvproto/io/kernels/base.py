@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import torch
 
+from kvproto.io.held_calls import passed
 from kvproto.io.kernels.crossing import Crossing, Launch, Most, PagesCopy, all_of_them
 from kvproto.io.kernels.digest import wrong_table
 from kvproto.io.kernels.pool import KernelError, Pool, Side, SliceCopy, need
@@ -45,7 +46,7 @@ class EventTicket:
         event = self._event
         if event is None:
             return True
-        if not event.query():
+        if not passed(event):
             return False
         self._event = None
         self._spare.append(event)

@@ -1,0 +1,112 @@
+"""Held calls: the driver is asked for torch's events and streams; others, and each fault, are told by themselves."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from kvproto.io import held_calls
+from kvproto.io.control import poller
+from kvproto.io.control.poller import Glance, serve_a_loop
+from kvproto.io.held_calls import drained, passed
+
+#: Linux's number of the call that tells a thread's timer slack; the driver's word for an illegal address
+PR_GET_TIMERSLACK, ILLEGAL_ADDRESS = 30, 700
+
+
+class Queried:
+    """An event or a stream that counts how often its own `query` is called."""
+
+    cuda_event = cuda_stream = 4096
+
+    def __init__(self, answer: bool) -> None:
+        self.answer, self.asked = answer, 0
+
+    def query(self) -> bool:
+        self.asked += 1
+        return self.answer
+
+
+class ToldDriver:
+    """A driver that answers every query alike."""
+
+    def __init__(self, code: int) -> None:
+        self.code, self.asked = code, list[int]()
+
+    def cuEventQuery(self, handle: int) -> int:  # noqa: N802  # the driver's name
+        self.asked.append(handle)
+        return self.code
+
+    cuStreamQuery = cuEventQuery  # noqa: N815
+
+
+@pytest.mark.parametrize("call", [passed, drained])
+@pytest.mark.parametrize(("code", "answer", "asked"), [(0, True, 0), (600, False, 0), (ILLEGAL_ADDRESS, True, 1)])
+def test_torch_s_own_are_asked_of_the_driver_and_a_fault_of_torch(
+    call: Callable[[Any], bool], code: int, answer: bool, asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver, own = ToldDriver(code), Queried(answer=True)
+    monkeypatch.setattr(held_calls, "_driver", lambda: driver)
+    for name in ("Event", "Stream"):
+        monkeypatch.setattr(torch.cuda, name, Queried)
+    assert call(own) is answer and driver.asked == [4096] and own.asked == asked
+
+
+@pytest.mark.parametrize("call", [passed, drained])
+@pytest.mark.parametrize("answer", [True, False])
+def test_what_is_not_torch_s_own_says_it_itself_and_so_does_all_without_a_driver(
+    call: Callable[[Any], bool], answer: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver, other = ToldDriver(600), Queried(answer)
+    monkeypatch.setattr(held_calls, "_driver", lambda: driver)
+    assert call(other) is answer and not driver.asked
+    monkeypatch.setattr(held_calls, "_driver", lambda: None)
+    for name in ("Event", "Stream"):
+        monkeypatch.setattr(torch.cuda, name, Queried)
+    assert call(other) is answer and other.asked == 2
+
+
+def on_a_thread(call: Callable[[], Any], *, own: bool) -> Any:
+    """Call it on a new thread, a loop's own or not, and return what it returns."""
+    found = list[Any]()
+
+    def run() -> None:
+        if own:
+            serve_a_loop()
+        found.append(call())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def test_a_loop_s_own_thread_has_no_timer_slack_and_others_keep_theirs() -> None:
+    libc = ctypes.CDLL(None)
+    assert on_a_thread(lambda: libc.prctl(PR_GET_TIMERSLACK), own=True) == poller.SLACK_NS
+    assert on_a_thread(lambda: libc.prctl(PR_GET_TIMERSLACK), own=False) > poller.SLACK_NS
+
+
+def test_a_glance_keeps_the_lock_on_a_loop_s_own_thread_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = list[str]()
+
+    class ToldLibrary:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def poll(self, *_: object) -> int:
+            told.append(self.name)
+            return 0
+
+        prctl = poll
+
+    glance = Glance(0)
+    for name in ("_HELD", "_LIBC"):
+        monkeypatch.setattr(poller, name, ToldLibrary(name))
+    assert not on_a_thread(glance.sees, own=True) and told == ["_LIBC", "_HELD"], "its slack, and the look"
+    assert not on_a_thread(glance.sees, own=False) and told[2:] == ["_LIBC"]
