@@ -1,9 +1,8 @@
 """Held calls: short calls of the CUDA driver that do not give the interpreter's lock away.
 
-A call that gives the lock away loses it, however short it is, where another thread of the process never sleeps, as an
-engine's scheduler may not: that thread keeps it for a switch interval (`own_thread.SWITCH_S`).  torch's calls for
-events and streams give it away, and a pass of the loop makes several.  These keep it; they take a microsecond and never
-wait.
+However short a call is, if it gives the lock away, a thread that never sleeps, such as an engine's scheduler, takes it
+and keeps it for a switch interval (`own_thread.SWITCH_S`).  torch's queries of events and streams give it away, and a
+pass of the loop makes several.  The calls here keep it; they take a microsecond and never wait.
 """
 
 from __future__ import annotations

@@ -51,10 +51,7 @@ _THREAD = threading.local()
 
 
 def serve_a_loop() -> None:
-    """The calling thread is a loop's own: its sleeps end when they run out, and its glances keep the lock.
-
-    Sleeps do so on Linux; elsewhere the thread's slack stays.
-    """
+    """Make the calling thread a loop's own: its sleeps end in time (on Linux), and its glances keep the lock."""
     _THREAD.sleeps = True
     if hasattr(_LIBC, "prctl"):
         _LIBC.prctl(PR_SET_TIMERSLACK, ctypes.c_ulong(SLACK_NS))
@@ -63,8 +60,8 @@ def serve_a_loop() -> None:
 class Glance:
     """Looks whether one descriptor is readable; on a loop's own thread it keeps the interpreter's lock meanwhile.
 
-    A call that gives the lock away loses it for a switch interval where another thread never sleeps, and this one is
-    made in each pass of a loop.  Of an engine that polls without end helper threads have their turn by it.
+    A call that gives the lock away loses it for a switch interval if another thread never sleeps, and this one is made
+    in each pass of a loop.  An engine that polls without end gives it away here, so that helper threads have a turn.
     """
 
     def __init__(self, fd: int) -> None:

@@ -139,7 +139,7 @@ class ControlSocket(PolledSocket):
             while len(frames) < limit:
                 # Every hundredth `recv` learns what has become of the connection. With IMMEDIATE a lost one takes its
                 # pipe away, which must not be between two parts of an earlier build (`bundle`): learn it first.
-                # And `recv` gives the interpreter's lock away, also where there is nothing; this does not.
+                # And `recv` gives the interpreter's lock away even if nothing is here; this does not.
                 if not self.events() & POLLIN:
                     return False
                 part = self._socket.recv(NOBLOCK, copy=False)
