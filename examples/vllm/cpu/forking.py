@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
@@ -41,8 +42,9 @@ class Forking:
         return spec
 
 
-#: seconds for which a worker looks for its next message before it sleeps
-SPINS_S = 0.001
+#: seconds for which a worker looks for its next message before it sleeps, and milliseconds after which it looks again:
+#: the call that wakes it gets lost at times (vLLM keeps one of them at most), and it would sleep for 5 s
+SPINS_S, LOOKS_MS = 0.001, 20
 
 
 def patch(module: ModuleType) -> None:
@@ -57,8 +59,14 @@ def patch(module: ModuleType) -> None:
             import_module(name)
         condition: Any = vars(import_module("vllm.distributed.device_communicators.shm_broadcast"))["SpinCondition"]
         condition.__init__.__defaults__ = (SPINS_S,)
+        condition.wait = looking(condition.wait)
 
     platform.check_and_update_config = staticmethod(adapted)
+
+
+def looking(wait: Callable[..., None]) -> Callable[..., None]:
+    """The same wait of a worker for its next message, for `LOOKS_MS` at most: whoever waits looks anew each time."""
+    return lambda condition, timeout_ms=None: wait(condition, min(timeout_ms or LOOKS_MS, LOOKS_MS))
 
 
 def install() -> None:
