@@ -100,6 +100,14 @@ def test_what_one_side_has_and_the_other_has_not(
     assert records.judge().wrong == [wrong] * bool(wrong)
 
 
+def test_a_request_of_an_earlier_scenario_whose_end_comes_late_is_not_of_this_one(records: Records) -> None:
+    written(records.out, "D-0", {"event": "Load", "request": "left"}, {"event": "Load", "request": "well"})
+    assert records.judge().outcomes == {}
+    late, new = outcome(cause="DECODE_ABORTED") | {"request": "left"}, outcome() | {"request": "next"}
+    written(records.out, "D-0", late, {"event": "Load", "request": "next"}, new)
+    assert records.judge().outcomes == {"D NONE": 1}
+
+
 def test_a_room_that_has_failed_is_not_compared(records: Records) -> None:
     written(records.out, "P-0", outcome())
     written(records.out, "D-0", outcome("LINK_LOST", digests={}))

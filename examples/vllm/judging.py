@@ -106,6 +106,8 @@ class Records:
 
     def __init__(self, out: Path) -> None:
         self.out, self.read = out, dict[Path, int]()
+        #: by rank: requests that have begun
+        self.begun = set[tuple[str, str]]()
         #: by rank and process: counted so far
         self.posts: dict[tuple[str, int], dict[str, int]] = {}
 
@@ -119,10 +121,17 @@ class Records:
         return found
 
     def judge(self, *, killed: bool = False) -> Seen:
-        """Of all that is new; `killed`: an instance was killed, and may not have written how its rooms ended."""
-        seen, rooms = Seen(Counter(), Counter()), dict[int, Room]()
+        """Of all that is new; `killed`: an instance was killed, and may not have written how its rooms ended.
+
+        Requests that began before the last look are left out: an idle rank writes how they ended when it next has work.
+        """
+        seen, rooms, before = Seen(Counter(), Counter()), dict[int, Room](), frozenset(self.begun)
         for rank, line in self.new():
+            whose = rank, line.get("request", "")
             if line["event"] not in ("outcome", "released"):
+                self.begun.add(whose)
+                continue
+            if whose in before:
                 continue
             room, side = rooms.setdefault(line["room"], _room()), rank[0]
             if line["event"] == "released":
