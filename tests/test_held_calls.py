@@ -1,4 +1,4 @@
-"""Held calls: the driver is asked for torch's events and streams; others, and each fault, are told by themselves."""
+"""Held calls: the driver is asked for torch's own; all else, and each fault, is told by itself."""
 
 from __future__ import annotations
 

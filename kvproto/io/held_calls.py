@@ -18,7 +18,7 @@ PASSED, NOT_YET = 0, 600
 
 
 def passed(event: Any) -> bool:
-    """Whether a CUDA event has passed; of another kind, and of one at fault, what its own `query` says or raises."""
+    """Whether a CUDA event has passed; one of another kind, or at fault, is asked by its own `query`."""
     if type(event) is torch.cuda.Event and (driver := _driver()) is not None:
         code = driver.cuEventQuery(event.cuda_event)
         if code in (PASSED, NOT_YET):

@@ -65,7 +65,7 @@ def patch(module: ModuleType) -> None:
 
 
 def looking(wait: Callable[..., None]) -> Callable[..., None]:
-    """The same wait of a worker for its next message, for `LOOKS_MS` at most: whoever waits looks anew each time."""
+    """Bound a worker's wait for its next message by `LOOKS_MS`: who waits looks anew each time."""
     return lambda condition, timeout_ms=None: wait(condition, min(timeout_ms or LOOKS_MS, LOOKS_MS))
 
 

@@ -51,14 +51,14 @@ _THREAD = threading.local()
 
 
 def serve_a_loop() -> None:
-    """Make the calling thread a loop's own: its sleeps end in time (on Linux), and its glances keep the lock."""
+    """Make the calling thread a loop's own: its sleeps end in time (Linux), its glances keep the lock."""
     _THREAD.sleeps = True
     if hasattr(_LIBC, "prctl"):
         _LIBC.prctl(PR_SET_TIMERSLACK, ctypes.c_ulong(SLACK_NS))
 
 
 class Glance:
-    """Looks whether one descriptor is readable; on a loop's own thread it keeps the interpreter's lock meanwhile.
+    """Looks whether a descriptor is readable; on a loop's own thread it keeps the interpreter's lock.
 
     A call that gives the lock away loses it for a switch interval if another thread never sleeps, and this one is made
     in each pass of a loop.  An engine that polls without end gives it away here, so that helper threads have a turn.

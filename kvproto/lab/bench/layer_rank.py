@@ -115,7 +115,7 @@ class LayerRank(PipelineRank):
             inside(self.endpoint).loop.stop()
 
     def _turn(self, engine: Engine, forward: Any) -> None:
-        """What an engine does until it looks again: `forward`, an event, has not been seen to be over."""
+        """Do as the engine does until it looks again; `forward`: an event that was not seen to be over."""
         if engine == "polls":
             self.endpoint.poll()
             give_way()
