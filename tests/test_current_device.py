@@ -280,6 +280,7 @@ def test_a_launch_gives_the_kernel_its_grid_stream_and_numbers(
 PROCESS_CACHES = {
     "device_alarm._close_function": "a function of the C library",
     "engine_pages._driver_queue": "a function of the driver",
+    "held_calls._driver": "a library",
     "host_copies._driver": "a library", "device_maps.cuda_driver": "a library", "device_maps.this_host": "a name",
     "torch._within": "tensors of the host",
 }  # fmt: skip
@@ -291,10 +292,12 @@ OUTSIDE = {
     "device_maps.DeviceMaps._open": "called by `open`, within",
     "device_maps.allocation": "called within", "device_maps.on_device": "is that boundary",
     "device_maps.uuid_of": "asks for a device's name by its number",
+    "held_calls.drained": "a stream is asked for on any thread", "held_calls.passed": "and so is an event",
     "host_buffer.HostBuffer.__init__": "locks for the device that is current, and remembers it",
 }  # fmt: skip
-#: where a raw stream is taken to be launched on
+#: where a raw stream is taken to be launched on, or asked for
 RAW_STREAMS = {
+    "held_calls.drained",
     "device_alarm.close_behind", "engine_pages.EnginePages.launch", "triton.TritonKernels.launch",
     "host_copies.copy_bytes", "peer_tables.PeerTables.place",
 }  # fmt: skip

@@ -183,3 +183,6 @@ def test_bytes_of_kv_leave_out_what_aligns_one_cache_behind_another() -> None:
         for each in (cut.Cut(3, 0, state=True), end, cut.Cut(0, 8)):  # of each rank its own, whoever writes it
             owed = [several.kv_bytes(share, each) for share in several.of(each).writers(0)]
             assert several.owed_bytes(0, each) == sum(owed) == several.owed_bytes(0, each)
+    late = Cache("state", (CachePart("rows", 1, slot),), (1,), travels="end")
+    staged = Layout.of_caches([caches[0], late], layers=layers, page_size=4, tp=1, pp=2)  # the first stage has no state
+    assert [Plan(staged, staged, 8).owed_bytes(at, end) for at in (0, 1)] == [0, slot]

@@ -28,6 +28,9 @@ CONDITION = """\
 class SpinCondition:
     def __init__(self, is_reader, busy_loop_s=1):
         self.busy_loop_s = busy_loop_s
+
+    def wait(self, timeout_ms=None):
+        return timeout_ms
 """
 ASKED = """\
 import os, sys
@@ -36,7 +39,7 @@ seen = []
 CpuPlatform.check_and_update_config(seen)
 print(seen, os.environ["VLLM_WORKER_MULTIPROC_METHOD"], "vllm.v1.worker.cpu_worker" in sys.modules)
 from vllm.distributed.device_communicators.shm_broadcast import SpinCondition
-print(SpinCondition(True).busy_loop_s)
+print(SpinCondition(True).busy_loop_s, [SpinCondition(True).wait(timeout_ms=each) for each in (None, 5000, 7)])
 """
 
 
@@ -49,7 +52,7 @@ def test_vllm_forks_where_the_guide_s_environment_is_a_process_s_own(tmp_path: P
     path = os.pathsep.join([GUIDES["vllm"].environment["PYTHONPATH"], str(tmp_path)])
     environment = {**os.environ, "PYTHONPATH": path, "VLLM_WORKER_MULTIPROC_METHOD": ""}
     ran = subprocess.run([sys.executable, "-c", ASKED], env=environment, capture_output=True, text=True, check=True)
-    assert ran.stdout == "['adapted'] fork True\n0.001\n"
+    assert ran.stdout == "['adapted'] fork True\n0.001 [20, 20, 7]\n"
 
 
 def test_sglang_forks_once_it_has_set_up_its_processes(monkeypatch: pytest.MonkeyPatch) -> None:

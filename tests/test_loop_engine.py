@@ -26,6 +26,7 @@ from kvproto.io.control.outbox import Outboxes
 from kvproto.io.control.sockets import ControlSocket
 from kvproto.io.transports.fabric import Fabric
 from kvproto.loop.event_loop import LIMIT
+from kvproto.loop.own_thread import SWITCH_S
 from kvproto.protocol import effects as do
 from kvproto.protocol.codec import encode
 from kvproto.protocol.messages import ChunkAck
@@ -297,15 +298,15 @@ def test_a_loop_of_its_own_does_not_wait_5_ms_for_every_turn(pair: Pair) -> None
         pair.prefills[0].start(switch_interval=math.inf)
         assert sys.getswitchinterval() == pytest.approx(5e-3), "it was told to leave it alone"
         pair.prefills[1].start()
-        assert sys.getswitchinterval() == pytest.approx(2e-4)
+        assert sys.getswitchinterval() == pytest.approx(SWITCH_S)
         inside(pair.prefills[1]).loop.stop()
         assert sys.getswitchinterval() == pytest.approx(5e-3), "put back when the last has stopped"
         pair.prefills[1].start()
-        sys.setswitchinterval(1e-4)
+        sys.setswitchinterval(SWITCH_S / 2)
         pair.decodes[0].start()
-        assert sys.getswitchinterval() == pytest.approx(1e-4), "shorter already"
+        assert sys.getswitchinterval() == pytest.approx(SWITCH_S / 2), "shorter already"
         pair.close()
-        assert sys.getswitchinterval() == pytest.approx(1e-4), "somebody else's, and left alone"
+        assert sys.getswitchinterval() == pytest.approx(SWITCH_S / 2), "somebody else's, and left alone"
     finally:
         sys.setswitchinterval(before)
 

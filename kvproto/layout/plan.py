@@ -259,7 +259,7 @@ class Plan:
         if widths is None:
             every = map(self._widths, self.writers(reader))
             widths = self._owed_widths[reader] = tuple(map(sum, zip(*every, strict=True)))
-        return self._kv_size(widths, cut)
+        return self._kv_size(widths, cut) if widths else 0  # a stage without any such cache
 
     def part_offset(self, reader: int, writer: int, cut: Cut) -> int:
         """Return the offset of the writer's part in the reader's grant of this cut."""
