@@ -45,32 +45,6 @@ class ToldDriver:
     cuStreamQuery = cuEventQuery  # noqa: N815
 
 
-@pytest.mark.parametrize("call", [passed, drained])
-@pytest.mark.parametrize(("code", "answer", "asked"), [(0, True, 0), (600, False, 0), (ILLEGAL_ADDRESS, True, 1)])
-def test_torch_s_own_are_asked_of_the_driver_and_a_fault_of_torch(
-    call: Callable[[Any], bool], code: int, answer: bool, asked: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    driver, own = ToldDriver(code), Queried(answer=True)
-    monkeypatch.setattr(held_calls, "_driver", lambda: driver)
-    for name in ("Event", "Stream"):
-        monkeypatch.setattr(torch.cuda, name, Queried)
-    assert call(own) is answer and driver.asked == [4096] and own.asked == asked
-
-
-@pytest.mark.parametrize("call", [passed, drained])
-@pytest.mark.parametrize("answer", [True, False])
-def test_what_is_not_torch_s_own_says_it_itself_and_so_does_all_without_a_driver(
-    call: Callable[[Any], bool], answer: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    driver, other = ToldDriver(600), Queried(answer)
-    monkeypatch.setattr(held_calls, "_driver", lambda: driver)
-    assert call(other) is answer and not driver.asked
-    monkeypatch.setattr(held_calls, "_driver", lambda: None)
-    for name in ("Event", "Stream"):
-        monkeypatch.setattr(torch.cuda, name, Queried)
-    assert call(other) is answer and other.asked == 2
-
-
 def on_a_thread(call: Callable[[], Any], *, own: bool) -> Any:
     """Call it on a new thread, a loop's own or not, and return what it returns."""
     found = list[Any]()
@@ -84,6 +58,33 @@ def on_a_thread(call: Callable[[], Any], *, own: bool) -> Any:
     thread.start()
     thread.join()
     return found[0]
+
+
+@pytest.mark.parametrize("call", [passed, drained])
+@pytest.mark.parametrize(("code", "answer", "asked"), [(0, True, 0), (600, False, 0), (ILLEGAL_ADDRESS, True, 1)])
+def test_torch_s_own_are_asked_of_the_driver_and_a_fault_of_torch(
+    call: Callable[[Any], bool], code: int, answer: bool, asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver, own = ToldDriver(code), Queried(answer=True)
+    monkeypatch.setattr(held_calls, "_driver", lambda: driver)
+    for name in ("Event", "Stream"):
+        monkeypatch.setattr(torch.cuda, name, Queried)
+    assert on_a_thread(lambda: call(own), own=True) is answer and driver.asked == [4096] and own.asked == asked
+    assert on_a_thread(lambda: call(own), own=False) and len(driver.asked) == 1, "a thread that polls asks torch"
+
+
+@pytest.mark.parametrize("call", [passed, drained])
+@pytest.mark.parametrize("answer", [True, False])
+def test_what_is_not_torch_s_own_says_it_itself_and_so_does_all_without_a_driver(
+    call: Callable[[Any], bool], answer: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver, other = ToldDriver(600), Queried(answer)
+    monkeypatch.setattr(held_calls, "_driver", lambda: driver)
+    assert on_a_thread(lambda: call(other), own=True) is answer and not driver.asked
+    monkeypatch.setattr(held_calls, "_driver", lambda: None)
+    for name in ("Event", "Stream"):
+        monkeypatch.setattr(torch.cuda, name, Queried)
+    assert on_a_thread(lambda: call(other), own=True) is answer and other.asked == 2
 
 
 def test_a_loop_s_own_thread_has_no_timer_slack_and_others_keep_theirs() -> None:

@@ -2,7 +2,7 @@
 
 However short a call is, if it gives the lock away, a thread that never sleeps, such as an engine's scheduler, takes it
 and keeps it for a switch interval (`own_thread.SWITCH_S`).  torch's queries of events and streams give it away, and a
-pass of the loop makes several.  The calls here keep it; they take a microsecond and never wait.
+pass of the loop makes several.  On a loop's own thread the calls here keep it; they take a microsecond and never wait.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from typing import Any
 
 import torch
 
+from kvproto.io.control.poller import keeps_lock
+
 #: the driver's answers: it has passed, it has not
 PASSED, NOT_YET = 0, 600
 
 
 def passed(event: Any) -> bool:
     """Whether a CUDA event has passed; one of another kind, or at fault, is asked by its own `query`."""
-    if type(event) is torch.cuda.Event and (driver := _driver()) is not None:
+    if keeps_lock() and type(event) is torch.cuda.Event and (driver := _driver()) is not None:
         code = driver.cuEventQuery(event.cuda_event)
         if code in (PASSED, NOT_YET):
             return bool(code == PASSED)
@@ -28,7 +30,7 @@ def passed(event: Any) -> bool:
 
 def drained(stream: Any) -> bool:
     """Whether all that is queued on a CUDA stream is over, likewise."""
-    if type(stream) is torch.cuda.Stream and (driver := _driver()) is not None:
+    if keeps_lock() and type(stream) is torch.cuda.Stream and (driver := _driver()) is not None:
         code = driver.cuStreamQuery(stream.cuda_stream)
         if code in (PASSED, NOT_YET):
             return bool(code == PASSED)

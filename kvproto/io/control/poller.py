@@ -57,11 +57,19 @@ def serve_a_loop() -> None:
         _LIBC.prctl(PR_SET_TIMERSLACK, ctypes.c_ulong(SLACK_NS))
 
 
+def keeps_lock() -> bool:
+    """Whether the calling thread is a loop's own: its short calls keep the interpreter's lock.
+
+    An engine that polls without end gives the lock away in them, so that helper threads have a turn.
+    """
+    return hasattr(_THREAD, "sleeps")
+
+
 class Glance:
     """Looks whether a descriptor is readable; on a loop's own thread it keeps the interpreter's lock.
 
     A call that gives the lock away loses it for a switch interval if another thread never sleeps, and this one is made
-    in each pass of a loop.  An engine that polls without end gives it away here, so that helper threads have a turn.
+    in each pass of a loop.
     """
 
     def __init__(self, fd: int) -> None:
@@ -70,7 +78,7 @@ class Glance:
 
     def sees(self) -> bool:
         """Whether it is readable, or something is wrong with it."""
-        return bool((_HELD if hasattr(_THREAD, "sleeps") else _LIBC).poll(self._at, 1, 0))
+        return bool((_HELD if keeps_lock() else _LIBC).poll(self._at, 1, 0))
 
 
 class Waiter:

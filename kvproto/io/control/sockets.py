@@ -43,6 +43,7 @@ from kvproto.io.control.bundle import BUNDLE, READS, frames_in, packed
 from kvproto.io.control.gate import HANDSHAKE_S, Handshakes
 from kvproto.io.control.keys import MARK, Keys, beyond_loopback, split_key, with_key
 from kvproto.io.control.polled_socket import NOBLOCK, POLLIN, PolledSocket
+from kvproto.io.control.poller import keeps_lock
 from kvproto.io.control.standing import Standing
 from kvproto.io.control.unanswered import Unanswered
 from kvproto.io.control.unread import Unread
@@ -140,7 +141,7 @@ class ControlSocket(PolledSocket):
                 # Every hundredth `recv` learns what has become of the connection. With IMMEDIATE a lost one takes its
                 # pipe away, which must not be between two parts of an earlier build (`bundle`): learn it first.
                 # And `recv` gives the interpreter's lock away even if nothing is here; this does not.
-                if not self.events() & POLLIN:
+                if (self.peer is not None or keeps_lock()) and not self.events() & POLLIN:
                     return False
                 part = self._socket.recv(NOBLOCK, copy=False)
                 if spoken is not None:
