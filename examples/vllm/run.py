@@ -71,7 +71,8 @@ cache with those in the prefill instance's, whatever way they came. What each sc
 things, too: they tell orders of magnitude.
 
 """
-TTL, WAIT = 5.0, 10.0
+#: seconds for a room to be fetched, and to be awaited: a forward of ranks that spin for one another took 5 s
+TTL, WAIT = 10.0, 15.0
 #: seconds that a scenario may take, beyond which it has failed; an instance that is replaced may start for minutes
 LIMIT = 1200.0
 
