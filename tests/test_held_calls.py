@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,8 @@ import torch
 
 from kvproto.io import held_calls
 from kvproto.io.control import poller
-from kvproto.io.control.poller import Glance, serve_a_loop
+from kvproto.io.control.poller import serve_a_loop
+from kvproto.io.control.watched import WatchedDescriptors
 from kvproto.io.held_calls import drained, passed
 
 #: Linux's number of the call that tells a thread's timer slack; the driver's word for an illegal address
@@ -93,8 +95,8 @@ def test_a_loop_s_own_thread_has_no_timer_slack_and_others_keep_theirs() -> None
     assert on_a_thread(lambda: libc.prctl(PR_GET_TIMERSLACK), own=False) > poller.SLACK_NS
 
 
-def test_a_glance_keeps_the_lock_on_a_loop_s_own_thread_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = list[str]()
+def test_sockets_are_looked_at_with_the_lock_kept_on_a_loop_s_own_thread_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    told, (reader, writer) = list[str](), os.pipe()
 
     class ToldLibrary:
         def __init__(self, name: str) -> None:
@@ -106,8 +108,15 @@ def test_a_glance_keeps_the_lock_on_a_loop_s_own_thread_alone(monkeypatch: pytes
 
         prctl = poll
 
-    glance = Glance(0)
+    watched = WatchedDescriptors()
+    watched.add(reader)
+    os.write(writer, b"news")
     for name in ("_HELD", "_LIBC"):
         monkeypatch.setattr(poller, name, ToldLibrary(name))
-    assert not on_a_thread(glance.sees, own=True) and told == ["_LIBC", "_HELD"], "its slack, and the look"
-    assert not on_a_thread(glance.sees, own=False) and told[2:] == ["_LIBC"]
+    assert on_a_thread(watched.ready, own=True) == [] and told == ["_LIBC", "_HELD"], "its slack, and a look: nothing"
+    assert on_a_thread(watched.ready, own=False) == [reader] and len(told) == 2, "the set itself is asked"
+    monkeypatch.undo()
+    assert on_a_thread(watched.ready, own=True) == [reader]
+    watched.close()
+    os.close(reader)
+    os.close(writer)

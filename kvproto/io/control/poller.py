@@ -66,7 +66,7 @@ def keeps_lock() -> bool:
 
 
 class Glance:
-    """Looks whether a descriptor is readable; on a loop's own thread it keeps the interpreter's lock.
+    """Looks whether a descriptor is readable, and keeps the interpreter's lock.
 
     A call that gives the lock away loses it for a switch interval if another thread never sleeps, and this one is made
     in each pass of a loop.
@@ -78,7 +78,7 @@ class Glance:
 
     def sees(self) -> bool:
         """Whether it is readable, or something is wrong with it."""
-        return bool((_HELD if keeps_lock() else _LIBC).poll(self._at, 1, 0))
+        return bool(_HELD.poll(self._at, 1, 0))
 
 
 class Waiter:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import select
 
-from kvproto.io.control.poller import Glance, Waiter
+from kvproto.io.control.poller import Glance, Waiter, keeps_lock
 
 #: descriptors that one question is answered with; the others are next
 MOST = 1024
@@ -41,7 +41,9 @@ class WatchedDescriptors:
         """Those that have something now, some at a time."""
         if self._epoll is None:
             return self._waiter.ready(tuple(self._fds), 0.0)
-        return [*dict(self._epoll.poll(0, MOST))] if self._glance.sees() else []
+        if keeps_lock() and not self._glance.sees():
+            return []
+        return [*dict(self._epoll.poll(0, MOST))]
 
     def close(self) -> None:
         """Let go of the set; the descriptors are their owners'."""
