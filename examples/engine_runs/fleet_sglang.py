@@ -66,7 +66,7 @@ class SglangServer(Server):
         told = {"name": self.name, "ring_bytes": 8 << 20, "route": "staged"}
         both = f"{guide['PYTHONPATH']}:{build.folder}"
         own = {
-            "PYTHONPATH": both, "TORCHDYNAMO_DISABLE": "1", "KVPROTO_SGLANG": json.dumps(told),
+            "PYTHONPATH": both, "KVPROTO_SGLANG": json.dumps(told),
             "SGLANG_DISAGGREGATION_BOOTSTRAP_TIMEOUT": str(AWAITED_S),
         }  # fmt: skip
         return {**build.environment(), **OURS, **guide, **own}

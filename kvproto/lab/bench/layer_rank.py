@@ -79,8 +79,6 @@ class LayerRank(PipelineRank):
         self, room: tuple[int, int], tokens: int, groups: int, at: float, engine: Engine
     ) -> tuple[float, float, list[Moment]]:  # fmt: skip
         """Return when a decode rank began to wait and had its success, or a prefill rank's forward's times."""
-        if self.side == "D" and engine == "polls":
-            return self.go([room], tokens, at)
         self.log.clear()
         begin, name, end = begin_at(self.endpoint, at), Room(*room), 0.0
         with self._served(engine):
