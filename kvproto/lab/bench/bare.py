@@ -86,7 +86,7 @@ def store(
     """
     inner = inside(endpoint)
     transport, flying, streams = inner.data.transport, dict[Any, Any](), inner.data.streams
-    launches = [each for room in rooms for each in _stores(inner, plan, *room, tokens)]
+    launches = [each for room in rooms for each in bound_stores(inner, plan, *room, tokens)]
     begin, stream = begin_at(endpoint, at), streams.next_store()
     for peer, launch, sources in launches:
         flying[transport.run(peer, partial(launch, stream, None), sources)] = peer
@@ -133,10 +133,10 @@ def _parts(inner: Any, plan: Plan, tokens: int) -> list[Part]:
     return parts
 
 
-def _stores(
+def bound_stores(
     inner: Any, plan: Plan, table: torch.Tensor, there: PagesThere, tokens: int
 ) -> Iterator[tuple[Any, Any, Any]]:  # fmt: skip
-    """(peer, launch that is bound, sources) of each chunk and decode rank."""
+    """Yield (peer, launch that is bound, sources) of each chunk and decode rank."""
     entry, size = RoomEntry(tokens, table, table.cpu().numpy(), len(table)), plan.decode.page_size
     for chunk in range(chunks(tokens, 0, plan.chunk_tokens)):
         cut = cut_at(chunk, tokens, 0, plan.chunk_tokens)

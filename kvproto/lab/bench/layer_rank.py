@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
 
-from kvproto.lab.bench.bare import begin_at
+from kvproto.lab.bench.bare import PagesThere, begin_at, bound_stores
 from kvproto.lab.bench.pipeline_rank import LONGEST_S, Moment, PipelineRank, give_way
 from kvproto.lab.bench.pools import mark
+from kvproto.lab.bench.sleepers import NewsSleeper, StoreSleeper
 from kvproto.room import Room
 from kvproto.verify.testing import inside
 
@@ -49,6 +50,8 @@ class LayerRank(PipelineRank):
 
     work: Work | None = None
     laid: dict[int, list[Any]]
+    _stores: StoreSleeper | None = None
+    _told: NewsSleeper | None = None
 
     def lay_by_layer(self, room: int, tokens: int) -> None:
         """Keep the truth of each layer, to be laid after its work."""
@@ -84,7 +87,11 @@ class LayerRank(PipelineRank):
         with self._served(engine):
             ended = None
             if self.side == "P":
-                ended = self._forward(name, tokens, groups, engine)
+
+                def computed(layers: int, event: Any) -> None:
+                    self.endpoint.produced(name, tokens, event, layers=layers)
+
+                ended = self._forward(groups, engine, computed)
                 self.endpoint.aux(name, b"token")
                 end = time.perf_counter() if ended is None else 0.0
             while not (over := self.endpoint.finished()):
@@ -99,6 +106,41 @@ class LayerRank(PipelineRank):
             raise RuntimeError(f"{self.side}{self.index}: {over[0]}")
         self._until(lambda: bool(self.endpoint.released()))
         return begin, end, list(self.log)
+
+    def meet(self, port: int) -> int:
+        """Make this rank's sleeper; `port`: where the prefill rank's listens, which returns it."""
+        for each in (self._stores, self._told):
+            if each is not None:
+                each.close()
+        if self.side == "P":
+            self._stores = StoreSleeper(self.device)
+            return self._stores.port
+        self._told = NewsSleeper(port)
+        return port
+
+    def by_sleepers(
+        self, room: int, tokens: int, groups: int, at: float, engine: Engine, there: PagesThere
+    ) -> float:  # fmt: skip
+        """Return when the forward was over, or its last group's KV known to a decode rank's engine."""
+        begin_at(self.endpoint, at)
+        if self._told is not None:
+            with self._told.serving() as news:
+                while not news.is_set():
+                    if engine == "spins":
+                        _spin()
+                    else:
+                        news.sleep(LONGEST_S)
+                return time.perf_counter()
+        assert self._stores is not None
+        inner, table = inside(self.endpoint), self.tables[room].to(self.device)
+        bound = [launch for _, launch, _ in bound_stores(inner, self.form.plan, table, there, tokens // groups)]
+        with self._stores.serving(inner.data.streams.next_store(), bound) as give:
+            ended = self._forward(groups, engine, lambda _layers, _event: None)
+            give(ended)
+            while engine == "spins" and not ended.query():
+                _spin()
+            ended.synchronize()
+            return time.perf_counter()
 
     @contextmanager
     def _served(self, engine: Engine) -> Iterator[None]:
@@ -118,15 +160,14 @@ class LayerRank(PipelineRank):
             self.endpoint.poll()
             give_way()
         elif engine == "spins":
-            for _ in range(LOOK):
-                pass
+            _spin()
         elif forward is not None:
             forward.synchronize()
         else:
             self.endpoint.wait_news(LONGEST_S)
 
     @torch.inference_mode()
-    def _forward(self, name: Room, tokens: int, groups: int, engine: Engine) -> Any:
+    def _forward(self, groups: int, engine: Engine, computed: Callable[[int, Any], None]) -> Any:
         """Have the device compute and lay layer by layer, and say where each group ends; the event of the end."""
         assert self.pool is not None
         event: Any = None
@@ -140,7 +181,12 @@ class LayerRank(PipelineRank):
                 event = torch.cuda.Event()  # type: ignore[no-untyped-call]
                 event.record()
             if done * groups % layers < groups or done == layers:
-                self.endpoint.produced(name, tokens, event, layers=done)
+                computed(done, event)
             if engine == "polls":
                 self.endpoint.poll()
         return event
+
+
+def _spin() -> None:
+    for _ in range(LOOK):
+        pass

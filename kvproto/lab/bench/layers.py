@@ -6,7 +6,8 @@ decode engine's success, `total` that from its beginning. `last` is what the las
 bulk write in the same run; `floor` what they take by hand (`bare`).
 
 Endpoints are polled without end, or have a thread of their own (`--engine`): beside it an engine's thread sleeps until
-there are news, or never does, as schedulers of engines do.
+there are news, or never does, as schedulers of engines do. Then the floor of `mapped` is of threads that sleep, too
+(`sleepers`).
 
 `staged` goes by the ring; of `mapped` a kernel stores into the decode rank's pages, one launch a group. The KV is laid
 into a layer's pages behind that layer's work on the same stream, and the first and last transfers of a row are
@@ -54,6 +55,9 @@ def measured(
     )
     made = members.tell("PD", "make", form)
     members.tell("D", "connect", [address for (side, _), address in made.items() if side == "P"])
+    by_sleepers = engine != "polls" and way == "mapped" and fleet.cuda
+    if by_sleepers:
+        members.tell("D", "meet", members.tell("P", "meet", 0)["P", 0])
     members.tell("PD", "fill", [1], tokens)
     members.tell("P", "lay_by_layer", 1, tokens)
     after, total, bulks, floors, steps, right = [], [], [], [], [], True
@@ -62,7 +66,7 @@ def measured(
         if turn in (0, last):
             members.tell("PD", "remark")
         bulks.append(fleet.bulk_write(tokens))
-        floors.append(fleet._bare([1], tokens // groups, fleet._mapped([1])))  # noqa: SLF001  # as above
+        floors.append(_floor(fleet, tokens, groups, engine, sleep=by_sleepers))
         members.tell("PD", "open_in_groups", (1, turn), tokens, groups)
         told = members.tell("PD", "go_by_layer", (1, turn), tokens, groups, time.perf_counter() + LEAD_S, engine)
         begin, ended, ours = told["P", 0]
@@ -88,6 +92,16 @@ def measured(
                           for name in steps[0] if name in names},
         "all_after_ms": [round(1e3 * each, 4) for each in after],
     }  # fmt: skip
+
+
+def _floor(fleet: BenchProcesses, tokens: int, groups: int, engine: Engine, *, sleep: bool) -> float:
+    """Return the seconds of the last group by hand, by threads that `sleep` where pages are mapped."""
+    there = fleet._mapped([1])  # noqa: SLF001  # as above
+    if not (there and sleep):
+        return fleet._bare([1], tokens // groups, there)  # noqa: SLF001
+    at = time.perf_counter() + LEAD_S
+    told = fleet.members.tell("PD", "by_sleepers", 1, tokens, groups, at, engine, there[1])
+    return float(told["D", 0] - told["P", 0])
 
 
 def told(row: dict[str, Any]) -> str:
