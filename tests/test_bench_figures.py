@@ -14,6 +14,7 @@ from kvproto.cli import main as kvproto_main
 from kvproto.fsm.bounded_files import FileError
 from kvproto.lab.bench.figures import MARKS, between, put, read, written
 from kvproto.lab.bench.flat import Figure, Labels, MeasuredRun, checked_results, flat, named, rows_of
+from kvproto.lab.bench.goals import goals
 from kvproto.lab.bench.pivot import every_run, tables
 from kvproto.lab.cli.bench_command import main
 
@@ -131,3 +132,18 @@ def test_tables_are_put_between_the_marks(tmp_path: Path, capsys: pytest.Capture
 
 
 # ---- goals ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("share", "floor", "met"),
+    [([0.96], [0.98], "yes"), ([0.9], [0.98], "**no**"), ([0.9], [0.94], "**no**, nor the floor"),
+     ([0.9], [None], "**no**"), ([0.9, 0.96], [0.94, 0.98], "**no**, nor the floor"),
+     ([0.9, 0.8], [0.94, 0.98], "**no**")],
+)  # fmt: skip
+def test_a_goal_that_is_missed_says_whether_the_floor_misses_it(
+    share: list[float], floor: list[float | None], met: str
+) -> None:  # fmt: skip
+    rows = [{"rooms": 8 << at, "tokens": 1000, "share": one, **({"floor_share": least} if least else {})}
+            for at, (one, least) in enumerate(zip(share, floor, strict=True))]  # fmt: skip
+    (line,) = [line for line in goals([run("hybrid", {"rows": rows})]).splitlines() if "pages and state" in line]
+    assert line.split("|")[5].strip() == met

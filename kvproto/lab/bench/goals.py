@@ -2,8 +2,9 @@
 
 A floor is what the same bytes take by hand, with the same kernels and the same transport and nothing of a protocol
 around them (`kvproto.lab.bench.bare`), or what something that is not ours takes in the place of ours: what is missed
-above it is the protocol's, what is missed below it is not to be had in this form.  A line stands only if the figures
-that it is made of are there; of several measurements the worst decides whether the goal is met.
+above it is the protocol's, what is missed below it is not to be had in this form ("nor the floor": whatever misses the
+goal has a floor that misses it, too).  A line stands only if the figures that it is made of are there; of several
+measurements the worst decides whether the goal is met.
 """
 
 from __future__ import annotations
@@ -126,9 +127,11 @@ def _lines(bench: str, command: str, rows: Sequence[MeasuredRow]) -> Iterator[tu
         if not found:
             continue
         floors = _told(goal, [(row, row.values[goal.floor]) for row in found if goal.floor in row.values])
-        met = sum(_is_met(goal, row.values[goal.figure]) for row in found)
-        bounded = goal.least is not None or goal.most is not None
-        yes = "yes" if met == len(found) else "**no**" if goal.by or not met else f"**no**: {met} of {len(found)}"
+        missed = [row for row in found if not _is_met(goal, row.values[goal.figure])]
+        met, bounded = len(found) - len(missed), goal.least is not None or goal.most is not None
+        yes = "yes" if not missed else "**no**" if goal.by or not met else f"**no**: {met} of {len(found)}"
+        if missed and all(goal.floor in row.values and not _is_met(goal, row.values[goal.floor]) for row in missed):
+            yes += ", nor the floor"
         aim = f"{number(goal.least)} or more" if goal.least is not None else f"at most {number(goal.most or 0.0)}"
         measured = _told(goal, [(row, row.values[goal.figure]) for row in found])
         yield goal.what, measured, aim if bounded else "", floors, yes if bounded else "", f"`{command}`"
