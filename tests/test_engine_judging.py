@@ -172,7 +172,17 @@ def test_a_room_that_prefill_gave_up_when_decode_had_all_of_it_is_not_compared(t
     assert (found["good"], found["compared"], found["rooms"], found["given_up_late"]) == (True, 1, 1, 1)
     assert digests(tmp_path, set())["differ"] == 1
     (tmp_path / "P0.jsonl").write_text(json.dumps({"room": 1, "digests": [[0, 0, 9]]}) + "\n")
-    assert digests(tmp_path, {1, 2})["differ"] == 1  # one that prefill speaks of is compared, given up or not
+    assert digests(tmp_path, {1, 2})["differ"] == 1  # what prefill speaks of is compared, given up or not
+
+
+def test_of_a_room_that_one_prefill_rank_gave_up_the_others_are_compared(tmp_path: Path) -> None:
+    said = {"P0": [[0, 0, 7]], "D0": [[0, 0, 7]], "D1": [[0, 1, 8]]}
+    for name, rows in said.items():
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"room": 1, "digests": rows}) + "\n")
+    found = digests(tmp_path, {1})
+    assert (found["good"], found["compared"], found["rooms"], found["given_up_late"]) == (True, 1, 1, 1)
+    found = digests(tmp_path, set())
+    assert (found["good"], found["differ"], found["not_said"]) == (False, 1, 1)
 
 
 @pytest.mark.parametrize(

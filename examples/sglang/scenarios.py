@@ -264,20 +264,24 @@ class Run(Pair):
 def digests(folder: Path, given_up: set[int]) -> dict[str, Any]:
     """Compare what both sides have moved: every place of every room at decode with the same place at prefill.
 
-    `given_up`: rooms that prefill need not say anything of, since it aborted them when a decode rank had all of them.
+    `given_up`: rooms that prefill aborted, perhaps when a decode rank had all of its part: of what a prefill rank says
+    nothing there, nothing is compared.
     """
     sides: dict[str, dict[int, dict[tuple[int, ...], int]]] = {"P": defaultdict(dict), "D": defaultdict(dict)}
     for side, rooms in sides.items():
         for file in folder.glob(f"{side}[0-9]*.jsonl"):
             for line in map(json.loads, file.read_text().splitlines()):
                 rooms[line["room"]].update({tuple(place): number for *place, number in line["digests"]})
-    alone = {room for room in sides["D"] if room not in sides["P"]} & given_up
-    pairs = [
-        (number, sides["P"][room].get(place))
-        for room, places in sides["D"].items()
-        if room not in alone
-        for place, number in places.items()
-    ]
+    late, both, pairs = set[int](), set[int](), list[tuple[int, int | None]]()
+    for room, places in sides["D"].items():
+        for place, number in places.items():
+            said = sides["P"][room].get(place)
+            if said is None and room in given_up:
+                late.add(room)
+            else:
+                both.add(room)
+                pairs.append((number, said))
     differ = sum(ours != theirs for ours, theirs in pairs)
-    both = len(sides["D"]) - len(alone)
-    return {"good": differ == 0, "rooms": both, "given_up_late": len(alone), "compared": len(pairs), "differ": differ}
+    silent = sum(theirs is None for _, theirs in pairs)
+    found = {"rooms": len(both), "given_up_late": len(late), "compared": len(pairs), "differ": differ}
+    return {"good": differ == 0, **found, **({"not_said": silent} if silent else {})}
