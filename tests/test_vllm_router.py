@@ -546,6 +546,17 @@ def test_of_instances_that_are_passed_over_the_first_to_be_back_is_taken_and_of_
     assert least([one, two]) is two
 
 
+def test_instances_without_a_request_are_asked_in_turn() -> None:
+    all_three, asked = [Instance(f"http://{each}") for each in "abc"], list[str]()
+    for _ in range(6):
+        one = least(all_three)
+        assert one is not None
+        asked.append(one.url[-1])
+        with one.request():
+            pass
+    assert "".join(asked) == "abcabc"
+
+
 def test_requests_of_an_instance_are_counted_while_it_is_asked() -> None:
     one = Instance("http://one")
     with one.request():

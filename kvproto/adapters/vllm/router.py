@@ -223,10 +223,16 @@ class Router:
 def least(instances: Sequence[Instance]) -> Instance | None:
     """The instance with the fewest requests, of those that are not passed over; of all, if all are.
 
-    One that drains is none of them; None: all drain.
+    Of several it is the one that has not been asked for longest: else the first would have all where load is light.  One
+    that drains is none of them; None: all drain.
     """
     now, ready = time.monotonic(), [one for one in instances if not one.draining]
-    return min(ready, key=lambda at: (at.paused > now, at.paused if at.paused > now else 0.0, at.asked), default=None)
+
+    def rank(at: Instance) -> tuple[bool, float, int, int]:
+        away = at.paused > now
+        return away, at.paused if away else 0.0, at.asked, at.turn
+
+    return min(ready, key=rank, default=None)
 
 
 def parse(argv: Sequence[str] | None = None) -> Namespace:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import re
 import time
@@ -30,8 +31,8 @@ from aiohttp import web
 
 #: seconds that a call may wait for an instance to have no request
 LONGEST_WAIT_S = 3600.0
-
-
+#: numbers the requests of all instances
+TURNS = itertools.count(1)
 #: the end of the name of a data-parallel rank's card
 OF_RANK = re.compile(r"_dp(\d+)$")
 
@@ -46,12 +47,15 @@ class Instance:
         self.headers = {"X-data-parallel-rank": of_rank[1]} if of_rank else {}
         #: requests that it is asked now; until when it is passed over; whether it gets no further request
         self.asked, self.paused, self.draining = 0, 0.0, False
+        #: the number of its last request among those of all instances
+        self.turn = 0
         self.idle = asyncio.Event()
         self.idle.set()
 
     @contextlib.contextmanager
     def request(self) -> Iterator[None]:
         self.asked += 1
+        self.turn = next(TURNS)
         self.idle.clear()
         try:
             yield

@@ -30,7 +30,7 @@ HOST = "127.0.0.1"
 
 
 class StoreSleeper:
-    """A prefill rank's: sleeps until a forward's event has passed, stores, sleeps until that has ended, and tells."""
+    """A prefill rank's: sleeps until a forward is over, stores, sleeps until that has ended, and tells."""
 
     def __init__(self, device: torch.device) -> None:
         self._device, self._index = device, device.index or 0
