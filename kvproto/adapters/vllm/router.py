@@ -223,8 +223,8 @@ class Router:
 def least(instances: Sequence[Instance]) -> Instance | None:
     """The instance with the fewest requests, of those that are not passed over; of all, if all are.
 
-    Of several it is the one that has not been asked for longest: else the first would have all where load is light.  One
-    that drains is none of them; None: all drain.
+    Of several it is the one that was asked longest ago: else the first would have all where load is light.  One that
+    drains is none of them; None: all drain.
     """
     now, ready = time.monotonic(), [one for one in instances if not one.draining]
 

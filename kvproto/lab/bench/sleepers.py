@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from kvproto.data.device_alarm import DeviceAlarm
-from kvproto.data.device_streams import CurrentStream
+from kvproto.data.device_streams import CurrentStream, new_stream
 from kvproto.endpoint.news import News
 from kvproto.io.control.poller import Waiter
 from kvproto.io.kernels.base import Launch
@@ -38,7 +38,7 @@ class StoreSleeper:
         #: where it listens
         self.port: int = self._listener.getsockname()[1]
         self._line: socket.socket | None = None
-        self._alarms = [DeviceAlarm(torch.cuda.Stream(device), self._index) for _ in range(2)]
+        self._alarms = [DeviceAlarm(new_stream(device), self._index) for _ in range(2)]
         self._waiter = Waiter()
 
     @contextmanager
