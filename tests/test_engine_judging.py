@@ -163,6 +163,26 @@ def test_rows_of_sglang_take_the_place_of_older_ones_and_are_a_page(tmp_path: Pa
     ]  # fmt: skip
 
 
+def test_rows_are_kept_with_the_times_that_probes_saw(tmp_path: Path) -> None:
+    seen = [{"room": room, "what": what, "at": at} for room, what, at in
+            ((7, "sent", 1.0), (7, "committed", 1.25), (7, "step", 1.5), (8, "sent", 2.0))]  # fmt: skip
+    (tmp_path / "41.jsonl").write_text("".join(json.dumps(line) + "\n" for line in seen))
+    kept, said = list[dict[str, Any]](), list[dict[str, Any]]()
+    run: Any = SimpleNamespace(
+        folder=tmp_path, rows=[{"scenario": "seq", "rooms": [7, 8]}, {"scenario": "idle"}], backend="plain",
+        keep=lambda row: kept.append(dict(row)), row=lambda _name, **more: said.append(more),
+    )  # fmt: skip
+    Run.seen(run)
+    assert kept == [{"scenario": "seq", "lag_ms": [250.0, 250.0], "step_ms": [500.0, 500.0]}, {"scenario": "idle"}]
+    assert [row["rooms_seen"] for row in said] == [1]
+
+
+def test_the_stored_rows_of_sglang_have_their_times() -> None:
+    rows = json.loads((Path(__file__).parents[1] / "examples" / "results" / "sglang.json").read_text())
+    timed = [row for row in rows if row["scenario"] in ("seq", "many") and row["backend"] in ("kvproto", "plain")]
+    assert len(timed) > len(PAIRS) and [row for row in timed if "lag_ms" not in row] == []
+
+
 def test_a_room_that_prefill_gave_up_when_decode_had_all_of_it_is_not_compared(tmp_path: Path) -> None:
     lines = {"P0": [(1, 7)], "D0": [(1, 7), (2, 8)]}
     for name, rooms in lines.items():

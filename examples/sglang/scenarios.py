@@ -252,6 +252,7 @@ class Run(Pair):
             for name, what in (("lag_ms", "committed"), ("step_ms", "step")):
                 if mine := [1e3 * (t[what] - t["sent"]) for t in rooms if what in t and "sent" in t]:
                     row[name] = spread(mine)
+            self.keep(row)  # once more: what was kept had no times
         total: dict[str, int] = defaultdict(int)
         for each in counts.values():
             for name, number in each.items():
