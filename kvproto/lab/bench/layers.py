@@ -96,7 +96,7 @@ def measured(
 
 def _floor(fleet: BenchProcesses, tokens: int, groups: int, engine: Engine, *, sleep: bool) -> float:
     """Return the seconds of the last group by hand, by threads that `sleep` where pages are mapped."""
-    there = fleet._mapped([1])  # noqa: SLF001  # as above
+    there = fleet._mapped([1])  # noqa: SLF001
     if not (there and sleep):
         return fleet._bare([1], tokens // groups, there)  # noqa: SLF001
     at = time.perf_counter() + LEAD_S

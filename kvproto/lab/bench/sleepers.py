@@ -23,9 +23,9 @@ from kvproto.data.device_streams import CurrentStream, new_stream
 from kvproto.endpoint.news import News
 from kvproto.io.control.poller import Waiter
 from kvproto.io.kernels.base import Launch
+from kvproto.lab.bench.bare import LONGEST_S
 from kvproto.loop.own_thread import OwnThread
 
-LONGEST_S = 60.0
 HOST = "127.0.0.1"
 
 
@@ -33,7 +33,7 @@ class StoreSleeper:
     """A prefill rank's: sleeps until a forward is over, stores, sleeps until that has ended, and tells."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device, self._index = device, device.index or 0
+        self._index = device.index or 0
         self._listener = socket.create_server((HOST, 0))
         #: where it listens
         self.port: int = self._listener.getsockname()[1]
