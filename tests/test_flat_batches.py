@@ -138,6 +138,9 @@ def test_a_plane_begins_in_the_entry_of_its_slot() -> None:
     assert len(planes) == 3 * kinds
     slot_of = {end.kinds[kind][at].data_ptr(): (1, 0, 2)[at] for kind in range(kinds) for at in range(3)}
     assert {plane[0]: plane[4] for plane in planes} == slot_of
+    assert [form[10] for form in one.forms_of(0, 0, 0)] == [1] * len(one._forms), "and a program asks which it is"
+    end.slot_of = (0, 0, 0)
+    assert [form[10] for form in made(end, share).forms_of(0, 0, 0)] == [0] * len(one._forms), "unless all begin alike"
 
 
 def test_a_launch_has_the_programs_of_all_forms_and_plain_arguments(recorded: Recorded) -> None:
@@ -149,7 +152,7 @@ def test_a_launch_has_the_programs_of_all_forms_and_plain_arguments(recorded: Re
     assert launched == [(6 + 10 + 6, 1, 1, 77, *arguments((one._table.data_ptr(), 1000, 7, 11), given=(5000, 9, 64)))]
     for low_bits, words in ((0, ((8, 16), (8, 16), (4, 4))), (8, ((8, 8), (8, 8), (4, 4))), (1, ((1, 1),) * 3)):
         one.launcher(low_bits)
-        planes = (4, 0, 0, 0, 2), (4, 0, 0, 2, 2), (4, 0, 0, 4, 3)
+        planes = (4, 0, 0, 0, 0, 2), (4, 0, 0, 0, 2, 2), (4, 0, 0, 0, 4, 3)
         forms = tuple((*form, *word, *each) for form, word, each in zip(one._forms, words, planes, strict=True))
         assert compiled[-1] == (-1, flat, 18 + MAX_PARTS, (forms, 3, 1, True, False), 1)
     count = len(compiled)
@@ -187,8 +190,9 @@ def test_copies_of_several_batches_are_one_launch_where_it_was_prepared(recorded
     assert len(compiled) == count, "once"
     (forms, forms_count, parts, *rest) = compiled[-1][3]
     assert (forms_count, parts, rest) == (len(one._forms) + len(other._forms), 2, [True, False])
-    assert [form[9:12] for form in forms] == [(4, 0, 0)] * len(one._forms) + [(1, 1, 1)] * len(other._forms)
-    assert [form[12] for form in forms] == [0, 2, *range(0, 3 * len(other._forms), 3)][: len(forms)]
+    assert [form[9:13] for form in forms] == [(4, 0, 0, 0)] * len(one._forms) + [(1, 0, 1, 1)] * len(other._forms)
+    assert [form[7:9] for form in forms][:3] == [(8, 16), (8, 16), (8, 16)], "of staged parts at multiples of 16 bytes"
+    assert [form[13] for form in forms] == [0, 2, *range(0, 3 * len(other._forms), 3)][: len(forms)]
     found, each = flat_batch.joined(copies(128)), copies(128)
     assert found is not None
     found(77)
@@ -198,6 +202,19 @@ def test_copies_of_several_batches_are_one_launch_where_it_was_prepared(recorded
     assert launched == [(total, 1, 1, 77, *arguments(*sources, given=(0, 0, 64, 128)))]
     assert flat_batch.joined(copies(136)) is None, "parts elsewhere need another kernel"
     assert flat_batch.joined(copies(128)[::-1]) is None
+    assert flat_batch.joined([*copies(128), print]) is None, "that is of another kind"
+    assert flat_batch.joined([one.bind(1000, 7, 11, [64], 0, 9)] * 5) is None, "and a launch has four sources"
+
+
+def test_a_source_is_behind_all_parts_of_those_before_it(recorded: Recorded) -> None:
+    side = of(FULL)
+    (share,) = plan_between(side, side, 4).writers(0)
+    pool = empty_caches(side, 0, 6)
+    five, two, one = (made(pool, *[share] * parts) for parts in (5, 2, 1))
+    five.prepare_joined([two, one])
+    assert {form[11:13] for form in recorded[0][-1][3][0]} == {(0, 0), (5, 1), (7, 2)}, "as many as a launch has"
+    one.prepare_joined([one] * 3)
+    assert len(one.joined) == 1, "and four sources"
 
 
 def test_no_more_sources_and_parts_are_joined_than_a_launch_has() -> None:
@@ -216,7 +233,7 @@ def test_whole_pages_of_narrow_rows_are_rows_of_wide_units(monkeypatch: pytest.M
     pool, share = whole()
     one = made(pool, share)
     pages = one._by_page
-    assert pages is not None and pages._page == 1
+    assert pages is not None and pages._page == 1 and pages._constants == (True, False)
     # a page has 4 tokens of 32, 48 and 20 bytes; of two heads of one writer its tokens lie apart
     assert pages._forms == [(128, 128, 128, 1, 64, 2, 2), (192, 192, 192, 1, 64, 3, 2), (80, 80, 80, 1, 16, 5, 8)]
     one.bind(1000, 8, 12, [64], 0, 9)(77)

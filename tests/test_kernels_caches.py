@@ -19,7 +19,7 @@ from cache_case import CASES, SPARSE, WHOLE, CacheCase, check_case
 from ends_judge import Move
 from msgspec.structs import replace
 from support.night import NIGHT
-from test_end_caches import FULL, LONG, STATE, TABLES, of
+from test_end_caches import FULL, LONG, SHORT, STATE, TABLES, of
 
 from kvproto.io.kernels.cache_pool import CachePool
 from kvproto.io.kernels.pool import KernelError, Side
@@ -121,10 +121,10 @@ def test_one_launch_moves_tokens_windows_and_state(side: Side, monkeypatch: pyte
     from kvproto.io.kernels import flat_batch
     from kvproto.io.kernels.triton import TritonKernels
 
-    kernels, shape = TritonKernels(), CacheShape("three", (FULL, LONG, STATE), 5, (2, 1), 7, 4)
+    kernels, shape = TritonKernels(), CacheShape("four", (FULL, LONG, SHORT, STATE), 6, (2, 1), 7, 4)
     (cut,) = shape.cuts
     call = make_call(shape, side, cut, torch.device("cpu"))
-    assert cut.state and cut.tokens == 7 and len(call.pool.ends) == 2
+    assert cut.state and cut.tokens == 7 and len(call.pool.ends) == 3
     assert call.check(kernels), "launched one by one"
     call.prepare(kernels)
     launched, queue = list[int](), flat_batch._queue

@@ -52,8 +52,8 @@ def _plane(
     part4: tl.tensor, part5: tl.tensor, part6: tl.tensor, part7: tl.tensor,
     PARTS: tl.constexpr, PAGE_STEP: tl.constexpr, TOKEN_STEP: tl.constexpr,
     GROUP_STEP: tl.constexpr, GROUPS: tl.constexpr, UNIT: tl.constexpr, PIECES: tl.constexpr, ROWS: tl.constexpr,
-    WORD: tl.constexpr, ALIGN: tl.constexpr, PAGE: tl.constexpr, PART: tl.constexpr, GATHER: tl.constexpr,
-    DIGESTS: tl.constexpr,
+    WORD: tl.constexpr, ALIGN: tl.constexpr, PAGE: tl.constexpr, SHIFTED: tl.constexpr, PART: tl.constexpr,
+    GATHER: tl.constexpr, DIGESTS: tl.constexpr,
 ) -> None:  # fmt: skip
     """Copy program `local` of a form: some units of one of its planes, which have `each` programs."""
     place = planes + local // each * 5
@@ -63,7 +63,9 @@ def _plane(
     live = unit < tokens * (GROUPS * PIECES)
     token = first + unit // (GROUPS * PIECES)
     piece = unit % (GROUPS * PIECES)
-    row = tl.load(place + 4) + token // PAGE
+    row = token // PAGE
+    if SHIFTED:
+        row += tl.load(place + 4)
     page = tl.load(table.to(tl.pointer_type(tl.int64)) + row, mask=live, other=0)
     # In 64 bits before each multiplication: offsets in a pool pass 2**31 bytes.
     spot = tl.load(place) + page * PAGE_STEP + (token % PAGE).to(tl.int64) * TOKEN_STEP
@@ -106,22 +108,24 @@ def _flat(
     `planes` of a source is a table of int64: for each plane its address in the pool with the first unit in it, its
     staged part among those of the source, the staged bytes of one token before it, the first of its digests, and the
     entry of the table that its first page is in.  FORMS has for each form what `_plane` calls PAGE_STEP to PART, in
-    that order; then its source, and the first of its planes and how many there are."""
+    that order; then its source, and the first of its planes and how many there are.  SHIFTED is 0 where every plane's
+    first page is in the table's first entry: a program that loaded that number would ask for its page a load later."""
     program = tl.program_id(0)
     begin = program * 0
     for at in tl.static_range(COUNT):
-        tokens = source(tokens0, tokens1, tokens2, tokens3, FORMS[at][11])
+        tokens = source(tokens0, tokens1, tokens2, tokens3, FORMS[at][12])
         each = tl.cdiv(tokens * (FORMS[at][3] * FORMS[at][5]), FORMS[at][6])
-        end = begin + each * FORMS[at][13]
+        end = begin + each * FORMS[at][14]
         if (program >= begin) & (program < end):
-            planes = source(planes0, planes1, planes2, planes3, FORMS[at][11])
+            planes = source(planes0, planes1, planes2, planes3, FORMS[at][12])
             plane(
-                planes.to(tl.pointer_type(tl.int64)) + FORMS[at][12] * 5,
-                source(table0, table1, table2, table3, FORMS[at][11]),
-                source(first0, first1, first2, first3, FORMS[at][11]), tokens, digests, entries, program - begin, each,
+                planes.to(tl.pointer_type(tl.int64)) + FORMS[at][13] * 5,
+                source(table0, table1, table2, table3, FORMS[at][12]),
+                source(first0, first1, first2, first3, FORMS[at][12]), tokens, digests, entries, program - begin, each,
                 part0, part1, part2, part3, part4, part5, part6, part7, PARTS,
                 FORMS[at][0], FORMS[at][1], FORMS[at][2], FORMS[at][3], FORMS[at][4], FORMS[at][5], FORMS[at][6],
-                FORMS[at][7], FORMS[at][8], FORMS[at][9], FORMS[at][10], GATHER, DIGESTS,
+                FORMS[at][7], FORMS[at][8], FORMS[at][9], FORMS[at][10], FORMS[at][11],
+                GATHER, DIGESTS,
             )  # fmt: skip
         begin = end
 

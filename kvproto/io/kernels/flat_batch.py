@@ -29,9 +29,11 @@ from kvproto.layout.caches import WIDEST
 
 #: bytes of a unit below which whole pages are worth a kernel of their own
 NARROW = 32
-#: arguments of a launch, and where the staged parts begin among them
-STAGED = 4 * MAX_SOURCES + 2
-RUN_TIME_ARGUMENTS = STAGED + MAX_PARTS
+#: arguments of a launch
+RUN_TIME_ARGUMENTS = 4 * MAX_SOURCES + 2 + MAX_PARTS
+#: addresses of the planes and of the page table, the first token in it and how many there are
+Cell = tuple[int, int, int, int]
+NO_CELL = 0, 0, 0, 0
 #: strides of page, token and group in the pool; groups of a token, bytes of a unit, units of a group and of a program
 Form = tuple[int, int, int, int, int, int, int]
 #: layer, kind and part that order it; address in the pool, staged part, staged bytes of one token before it, the first
@@ -48,6 +50,8 @@ class FlatCopy:
     #: whether its staged parts lie at multiples of 16 bytes
     aligned: bool
     programs: int
+    cell: Cell
+    staged: Sequence[int]
     arguments: tuple[int, ...]
 
     def __call__(self, stream: int) -> None:
@@ -78,6 +82,8 @@ class FlatBatch:
             gcd(WIDEST, *form[:3], form[4], *(number for plane in some for number in (plane[3], plane[5])))
             for form, some in zip(self._forms, planes, strict=True)
         ]
+        #: of each form, 1 where some plane's first page is not in the table's first entry
+        self._shifted = [int(any(plane[-1] for plane in some)) for some in planes]
         self._unused = (0,) * (MAX_PARTS - self.parts)
         self._page = page = 1 if pages else pool.page_size
         self._constants = side == "gather", digests
@@ -109,9 +115,10 @@ class FlatBatch:
     def forms_of(self, low_bits: int, source: int, part: int) -> list[tuple[int, ...]]:
         """Return what is compiled of its forms, as the source and with the first part of these numbers."""
         found, first = list[tuple[int, ...]](), 0
-        for form, align, (planes, _, _) in zip(self._forms, self._aligns, self._paces, strict=True):
+        about = zip(self._forms, self._aligns, self._shifted, self._paces, strict=True)
+        for form, align, shifted, (planes, _, _) in about:
             widest = gcd(align, low_bits)
-            found.append((*form, min(widest, 8), widest, self._page, part, source, first, planes))
+            found.append((*form, min(widest, 8), widest, self._page, shifted, part, source, first, planes))
             first += planes
         return found
 
@@ -130,12 +137,13 @@ class FlatBatch:
         for address in staged:
             bits |= address
         programs = sum(count * -(-tokens * units // rows) for count, units, rows in self._paces)
+        planes = self._table.data_ptr()
         # One source of the four that a launch may have.
         arguments = (
-            self._table.data_ptr(), 0, 0, 0, pages, 0, 0, 0, first, 0, 0, 0, tokens, 0, 0, 0, digests, entries,
-            *staged, *self._unused,
+            planes, 0, 0, 0, pages, 0, 0, 0, first, 0, 0, 0, tokens, 0, 0, 0, digests, entries, *staged, *self._unused,
         )  # fmt: skip
-        return FlatCopy(self, self.launcher(bits & 15), not bits & 15, programs, arguments)
+        cell = planes, pages, first, tokens
+        return FlatCopy(self, self.launcher(bits & 15), not bits & 15, programs, cell, staged, arguments)
 
     def prepare_joined(self, others: Sequence[FlatBatch]) -> None:
         """Compile the kernel of one launch of this batch and of these, where a launch has room for them."""
@@ -144,17 +152,25 @@ class FlatBatch:
             self.joined[key] = self._compiled(0, key)
 
 
-def joined(copies: Sequence[FlatCopy]) -> Callable[[int], None] | None:
-    """Return one launch of these copies without digests; None: it was not prepared."""
-    first, *others = copies
-    launch = first.batch.joined.get(tuple(copy.batch for copy in others))
-    if launch is None or not all(copy.aligned for copy in copies):
+def joined(copies: Sequence[object]) -> Callable[[int], None] | None:
+    """Return one launch of these copies without digests.
+
+    None: it was not prepared, or some are of another kind.
+    """
+    cells, staged, batches, programs = [NO_CELL] * MAX_SOURCES, list[int](), list[FlatBatch](), 0
+    for at, copy in enumerate(copies):
+        if not isinstance(copy, FlatCopy) or not copy.aligned or at == MAX_SOURCES:
+            return None
+        cells[at] = copy.cell
+        batches.append(copy.batch)
+        staged += copy.staged
+        programs += copy.programs
+    launch = batches[0].joined.get(tuple(batches[1:]))
+    if launch is None:
         return None
-    none = (0,) * (MAX_SOURCES - len(copies))
-    columns = [(*(copy.arguments[at] for copy in copies), *none) for at in range(0, STAGED - 2, MAX_SOURCES)]
-    staged = [each for copy in copies for each in copy.arguments[STAGED : STAGED + copy.batch.parts]]
-    arguments = *(number for column in columns for number in column), 0, 0, *staged, *(0,) * (MAX_PARTS - len(staged))
-    return partial(_queue, launch, sum(copy.programs for copy in copies), arguments)
+    planes, pages, first, tokens = zip(*cells, strict=True)
+    arguments = *planes, *pages, *first, *tokens, 0, 0, *staged, *(0,) * (MAX_PARTS - len(staged))
+    return partial(_queue, launch, programs, arguments)
 
 
 def _queue(launch: Launcher, programs: int, arguments: tuple[int, ...], stream: int) -> None:

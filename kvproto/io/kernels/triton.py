@@ -209,9 +209,8 @@ class TritonKernels:
         if not bound or len(bound) < len(launches):
             return None
         copies = [copy for each in bound for copy in each.copies]
-        flat = [copy for copy in copies if isinstance(copy, FlatCopy)]
-        if len(flat) == len(copies):
-            one = joined(flat)
+        if isinstance(copies[0], FlatCopy):
+            one = joined(copies)
             return None if one is None else DeviceLaunch(self, bound[0].place, [one], launches)
         cells = [copy for copy in copies if isinstance(copy, Copy)]
         alike = len(cells) == len(copies) == len(bound) and all(copy.batch is cells[0].batch for copy in cells)
