@@ -14,7 +14,6 @@ import torch
 from msgspec.structs import replace
 from support.stories import layout
 
-from kvproto.data.decode_data import DecodeData
 from kvproto.data.mapped_parts import EngineLaunch
 from kvproto.data.page_writes import PageWrites
 from kvproto.data.pool_memory import LINKS
@@ -466,6 +465,23 @@ def test_a_peer_is_woken_when_a_write_begins_or_ends_and_not_more_often_than_it_
     assert NUDGE_S < STILL_S
 
 
+def test_a_peer_that_has_no_bell_here_is_asked_once_and_woken_by_frames(data: Any) -> None:
+    ((link, peer),) = data.link_peer.items()
+    sent, rung, times = list[Any](), list[str](), iter([10.0, 11.0, 12.0, 13.0])
+    data.loop.connections.send = lambda *what: sent.append(what)
+    clock, data.loop.clock = data.loop.clock, SimpleNamespace(real=lambda: next(times))
+
+    def ring(name: str) -> bool:
+        rung.append(name)
+        return len(rung) < 3
+
+    data.bell, bell = SimpleNamespace(ring=ring), data.bell
+    for _ in range(4):
+        data.nudge(peer)
+    assert rung == [peer] * 3 and sent == [(link, data.rank.links[link].epoch, 0, Heartbeat())] * 2
+    data.loop.clock, data.bell = clock, bell
+
+
 def test_a_nudge_that_cannot_leave_harms_no_write(data: Any) -> None:
     def fails(*_: Any) -> None:
         raise OSError("planted")
@@ -485,14 +501,3 @@ def test_only_peers_whose_transport_waits_for_their_polls_are_woken(pair: Pair) 
     data = inside(fresh).data
     assert data.writes.nudge == data.nudge
     fresh.close()
-
-
-@pytest.mark.parametrize("what", ["", "scatters", "calling", "stirs", "transport", "caps"])
-def test_a_decode_rank_rests_until_a_writer_wakes_it_if_nothing_else_is_in_flight(what: str) -> None:
-    some: Any = SimpleNamespace(
-        scatters=what == "scatters", calling=what == "calling", stirs=what == "stirs",
-        transport=SimpleNamespace(
-            busy=lambda: what == "transport", caps=SimpleNamespace(needs_target_progress=what != "caps")
-        ),
-    )  # fmt: skip
-    assert DecodeData.alarms(some) == (None if what else [])

@@ -92,8 +92,9 @@ def test_one_that_is_busy_goes_when_it_is_idle_unless_it_is_adopted_again(wires:
 
 def test_of_a_peer_that_is_left_no_time_of_a_nudge_stays(wires: Wires) -> None:
     wires.data._nudged |= {A: 1.0, B: 2.0}
+    wires.data._deaf |= {A, B}
     wires.do(do.DropWire(A))
-    assert wires.data._nudged == {B: 2.0}
+    assert wires.data._nudged == {B: 2.0} and wires.data._deaf == {B}
 
 
 def test_each_link_of_a_lost_peer_is_told_and_no_other(wires: Wires) -> None:

@@ -23,7 +23,7 @@ fake_vllm.install()  # the constants of vLLM's adapter stand in modules that imp
 PACKAGE = Path(__file__).parent.parent / "kvproto"
 FOLDERS = ("adapters", "data", "endpoint", "io/control", "io/kernels", "layout", "loop", "metrics", "protocol", "rank")
 #: beside those folders; the other files of theirs have numbers of a form, which other tests know
-FILES = tuple(f"io/transports/{name}.py" for name in (
+FILES = "io/doorbell.py", *(f"io/transports/{name}.py" for name in (
     "device_maps", "memory", "mooncake", "nixl", "nixl_metadata", "twin_writes",
 ))  # fmt: skip
 #: it imports SGLang, and names no whole number; these are ZeroMQ's own
@@ -104,6 +104,7 @@ BOUNDS: dict[str, tuple[int, int, str]] = {
     "io.control.unread.WAITING": (66, 128, "a window of messages, one that is read and one without room"),
     "io.control.unread._COOKIE": (57, 57, "SO_COOKIE of Linux"),
     "io.control.watched.MOST": (64, 1 << 14, "events of one look; what is left is seen by the next"),
+    "io.doorbell.MOST": (512, 1 << 14, "datagrams that a local socket queues, by Linux's settings; a syscall each"),
     "io.kernels.batch.RUN_TIME_ARGUMENTS": (15, 15, "as many as the kernel takes"),
     "io.kernels.batch.CELL_ARGUMENTS": (34, 34, "as many as the kernel takes for a cell"),
     "io.kernels.batch.MAX_ROWS": (256, 4096, "rows of a tile; registers hold them"),
@@ -119,7 +120,6 @@ BOUNDS: dict[str, tuple[int, int, str]] = {
     "io.kernels.engine_pages.TOGETHER": (8, 256, "copies of one call, which holds up the next one"),
     "io.kernels.flat_batch.NARROW": (16, 64, "units that a warp moves in words of less than a sector are slow"),
     "io.kernels.flat.MAX_SOURCES": (4, 4, "sources of a launch; the kernel has arguments for each"),
-    "io.kernels.flat_batch.STAGED": (18, 18, "behind four numbers of each source and two of digests"),
     "io.kernels.flat_batch.RUN_TIME_ARGUMENTS": (26, 26, "as many as the kernel takes"),
     "io.kernels.page_stacks.LEAST_ROWS": (4, 16, "copies of a batch that take the host as long as a stack"),
     "io.kernels.page_stacks.LEAST_BYTES": (1 << 20, 1 << 24, "bytes that an engine moves while a stack is queued"),

@@ -616,6 +616,23 @@ def test_writes_tell_the_event_that_the_oldest_waits_for_if_all_wait_for_one(wor
     assert world.writes.awaits() is None, "what is in flight is polled"
 
 
+def test_a_peer_is_woken_before_a_write_that_has_waited_for_its_forward(world: World) -> None:
+    part: Any = SimpleNamespace(descs=np.ones((1, 3), np.uint64))
+    woken, over = list[tuple[PeerId, int]](), list[bool]()
+    world.writes.nudge = lambda peer: woken.append((peer, len(world.posted)))
+    world.tell(ev.PagesBegun(*KEY, ev.Target(), b"", LEASE_S))
+    world.writes.offer(KEY, PEER, deque([[part]]), SimpleNamespace(query=lambda: bool(over)))
+    world.next_pass()
+    assert not woken
+    over.append(True)
+    world.next_pass()
+    assert woken == [(PEER, 0), (PEER, 1)], "it wakes while the write is made"
+    world.tell(ev.PagesBegun(*OTHER, ev.Target(), b"", LEASE_S))
+    world.writes.offer(OTHER, PEER, deque([[part]]), None)
+    world.submit([])
+    assert woken[2:] == [(PEER, 2)], "nobody has slept over one that waits for nothing"
+
+
 def test_the_room_of_each_part_that_has_arrived_is_told(world: World) -> None:
     rooms = list[int]()
     world.writes.arrived = rooms.append

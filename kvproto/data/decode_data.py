@@ -27,6 +27,7 @@ from kvproto.data.staged_writes import SMALL
 from kvproto.data.staging_buffers import Kind, Staging
 from kvproto.errors import Step, failures, raise_exit, run_all
 from kvproto.fsm.codec import WireError
+from kvproto.io.doorbell import Doorbell
 from kvproto.io.kernels.base import Kernels, Pool, Ticket
 from kvproto.io.transports.base import Arrived, Transport, TransportError
 from kvproto.layout.cut import Cut
@@ -63,6 +64,9 @@ class DecodeData:
             transport, self.ring.wire, pool, rank.layout, rank.index, closed=rank.settings.route == "staged"
         )
         undo += steps_back(transport, self.memory.regions)
+        #: by which writers wake this loop; and whether it rests until they do
+        self.bell, self._rests = self._hang(), False
+        undo.append(("the doorbell", self.bell.close))
         rank.endpoint, rank.placement = transport.endpoint(), self.memory.told
         #: the instance of a detached pool, until no peer can write there; and the instance that comes after this one
         self.former: Transport | None = None
@@ -104,10 +108,19 @@ class DecodeData:
     def alarms(self) -> list[int] | None:
         """Leave it to the writers to say when they write (`PrefillWires.nudge`), if nothing else moves."""
         quiet = self.transport.caps.needs_target_progress and not (self.stirs or self.scatters or self.calling)
-        return [] if quiet and not self.transport.busy() else None
+        if not quiet or self.transport.busy():
+            return None
+        if self.bell.rung():  # since the loop rested: it must not rest again before it has polled for a while
+            self.loop.rouse()
+            return None
+        self._rests = True
+        return self.bell.descriptors
 
     def poll(self) -> bool:
         """Take notifications and finished scatters; drive the transport's progress."""
+        if self._rests:
+            self._rests = False
+            self.bell.rung()
         real = self.loop.clock.real
         began = real()
         news = self.transport.poll()
@@ -127,7 +140,8 @@ class DecodeData:
 
     def close(self) -> None:
         """End the transport, and those before and after it."""
-        _all_of([(name, each.close) for name, each in self._transports() if each is not None])
+        steps = [(name, each.close) for name, each in self._transports() if each is not None]
+        _all_of([*steps, ("the doorbell", self.bell.close)])
 
     def _transports(self) -> Iterator[tuple[str, Transport | None]]:
         if self.next is not None:
@@ -145,7 +159,13 @@ class DecodeData:
         assert self.next is not None
         self.former, self.transport, self.next = self.transport, self.next, None
         self.transport.adopt()
+        self.bell.close()
+        self.bell = self._hang()
         self.rank.endpoint = self.transport.endpoint()
+
+    def _hang(self) -> Doorbell:
+        """Return the doorbell of this instance of the transport; of one that needs no polls nobody rings it."""
+        return Doorbell(self.transport.instance if self.transport.caps.needs_target_progress else "")
 
     def leave_memory(self) -> None:
         """Close ring and pool to the former instance, which ends, and free the ring.

@@ -63,6 +63,7 @@ class PrefillData(PrefillWires):
         `undo`: what is to be done if its endpoint cannot be made; `opened`: the memory of the rank's decode role.
         """
         super().__init__(loop, rank, transport)
+        undo.append(("the doorbell", self.bell.close))
         self.kernels, self.entries = kernels, entries
         self.streams = DeviceStreams(pool.device)
         self.streams.failed = partial(table_failed, loop)
@@ -150,6 +151,7 @@ class PrefillData(PrefillWires):
         for alarm in (self.gather_alarm, self.write_alarm):
             if alarm is not None:
                 alarm.close()
+        self.bell.close()
         self.transport.close()
 
     def _prepare_next(self) -> bool:

@@ -12,6 +12,7 @@ from kvproto.data.mapped_pages import MappedPages
 from kvproto.data.page_writes import PageWrites
 from kvproto.data.staged_writes import PreparedWrites
 from kvproto.data.write_times import WriteTimes
+from kvproto.io.doorbell import Doorbell
 from kvproto.io.transports.base import Busy, PeerId, Transport
 from kvproto.layout.costs import PROFILES, Costs
 from kvproto.loop.rank_loop import Loop
@@ -38,6 +39,8 @@ class PrefillWires:
         self.leaving: set[PeerId] = set()
         #: by peer: when it was last nudged (`Clock.real`)
         self._nudged: dict[PeerId, float] = {}
+        #: what wakes peers of this host, and peers that it does not
+        self.bell, self._deaf = Doorbell(), set[PeerId]()
         self.times = WriteTimes(loop.clock.real, self._learned)
 
     def learn(self, link: int) -> None:
@@ -128,15 +131,20 @@ class PrefillWires:
             return
         self.leaving.discard(peer)
         self._nudged.pop(peer, None)
+        self._deaf.discard(peer)
         self.mapped.forget(peer)
         self.times.forget(peer)
 
     def nudge(self, peer: PeerId) -> None:
-        """Wake the peer's loop, which may rest until it hears of us, by a heartbeat that is not due."""
+        """Wake the peer's loop, if it rests: by its bell, or by a heartbeat that is not due."""
         now = self.loop.clock.real()
         if now - self._nudged.get(peer, 0.0) < NUDGE_S:
             return
         self._nudged[peer] = now
+        if peer not in self._deaf:
+            if self.bell.ring(peer):
+                return
+            self._deaf.add(peer)
         for link, wire in self.link_peer.items():
             at = self.rank.links.get(link)
             if wire == peer and at is not None:

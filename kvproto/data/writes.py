@@ -261,7 +261,9 @@ class RankWrites:
         if self._spent() or not computed:
             self._waiting.append(key)
         else:
-            left.after = None
+            if left.after is not None:  # the peer has slept as long as the forward ran, and takes its time to wake
+                left.after = None
+                self.nudge(left.peer)
             self.loop.raise_event(ev.BatchReady(*key, last=len(left.batches) == 1))
 
     def unmade(self, key: Key, error: BaseException) -> None:

@@ -1,0 +1,191 @@
+"""A doorbell wakes another process of the host, or fails at once; whose bell has which name."""
+
+from __future__ import annotations
+
+import select
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from kvproto.data import decode_data, prefill_data, prefill_wires
+from kvproto.io import doorbell
+from kvproto.io.control.control import Control
+from kvproto.io.doorbell import Doorbell
+from kvproto.layout.sharding import Layout
+from kvproto.verify.testing import Pair, inside
+
+LAYOUT = Layout(layers=1, heads=1, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=16, tp=1)
+NAMES = (f"of a test {number} in {id(count)}" for number in count())
+
+
+@pytest.fixture
+def name() -> str:
+    return next(NAMES)
+
+
+@pytest.fixture
+def bell(name: str) -> Iterator[Doorbell]:
+    made = Doorbell(name)
+    yield made
+    made.close()
+
+
+def readable(bell: Doorbell) -> bool:
+    return bool(select.select(bell.descriptors, [], [], 0)[0])
+
+
+def test_a_ring_is_seen_once_however_often_it_came(bell: Doorbell, name: str) -> None:
+    other = Doorbell()
+    assert not readable(bell) and not bell.rung()
+    for _ in range(3):
+        assert other.ring(name)
+    assert readable(bell) and bell.rung()
+    assert not readable(bell) and not bell.rung()
+    other.close()
+
+
+def test_a_bell_that_nobody_listens_to_is_rung_all_the_same_and_holds_nobody_up(bell: Doorbell, name: str) -> None:
+    other = Doorbell()
+    assert all(other.ring(name) for _ in range(2000))
+    assert bell.rung()
+    assert bell.rung() is False, "all are taken off at once"
+    other.close()
+
+
+def test_no_more_rings_are_taken_off_at_once_than_a_pass_has_time_for(
+    bell: Doorbell, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doorbell, "MOST", 2)
+    other = Doorbell()
+    for _ in range(3):
+        assert other.ring(name)
+    assert [bell.rung() for _ in range(3)] == [True, True, False]
+    other.close()
+
+
+def test_another_process_rings(bell: Doorbell, name: str) -> None:
+    program = f"from kvproto.io.doorbell import Doorbell; assert Doorbell().ring({name!r})"
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[1])
+    assert bell.rung()
+
+
+def test_a_loop_s_sleep_ends_by_a_ring(bell: Doorbell, name: str) -> None:
+    control = Control()
+    assert not control.wait(0.001, bell.descriptors)
+    other = Doorbell()
+    other.ring(name)
+    assert control.wait(60.0, bell.descriptors)
+    control.close(0.1)
+    other.close()
+
+
+def test_where_nobody_has_the_name_ringing_fails_at_once(bell: Doorbell, name: str) -> None:
+    assert not bell.ring(next(NAMES))
+    assert not bell.ring("long " * 30), "no socket has such a name"
+    line = bell._line
+    bell.close()
+    other = Doorbell()
+    assert not other.ring(name), "a name ends with its socket"
+    assert line is not None and line.fileno() == -1
+    other.close()
+    assert not other.ring(name) and not other.rung() and not other.descriptors
+    other.close()
+
+
+@pytest.mark.parametrize("name", ["", "long " * 30])
+def test_one_without_a_name_rings_and_is_not_rung(bell: Doorbell, name: str) -> None:
+    other = Doorbell(name)
+    assert not other.descriptors and not other.rung()
+    other.close()
+
+
+def test_a_name_has_one_owner(bell: Doorbell, name: str) -> None:
+    second = Doorbell(name)
+    assert not second.descriptors and second.ring(name)
+    assert bell.rung() and not second.rung()
+    second.close()
+
+
+@pytest.mark.parametrize("error", [OSError, AttributeError])
+def test_without_such_sockets_nobody_rings(
+    monkeypatch: pytest.MonkeyPatch, bell: Doorbell, name: str, error: type[Exception]
+) -> None:
+    def fails(*_: object) -> None:
+        raise error("planted")
+
+    monkeypatch.setattr(socket, "socket", fails)
+    other = Doorbell(next(NAMES))
+    assert not other.ring(name) and not other.descriptors and not other.rung()
+    other.close()
+
+
+class Hung:
+    """Stands in for a doorbell."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.looks, self.closed = name, 0, False
+
+    def rung(self) -> bool:
+        self.looks += 1
+        return False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.mark.parametrize("polled", [False, True])
+def test_a_decode_rank_s_hangs_under_the_name_by_which_writers_know_its_memory(
+    monkeypatch: pytest.MonkeyPatch, polled: bool
+) -> None:
+    monkeypatch.setattr(decode_data, "Doorbell", Hung)
+    with Pair(LAYOUT, LAYOUT, chunk_tokens=16) as pair:
+        make = pair.transport
+
+        def transport() -> Any:
+            made: Any = make()
+            made.caps = replace(made.caps, needs_target_progress=polled)
+            return made
+
+        pair.transport = transport  # type: ignore[method-assign]
+        decode = pair.make_decode(0)
+        data: Any = inside(decode).data
+        first = data.bell
+        assert first.name == (data.transport.instance if polled else "")
+        for rests, looks in ((False, 0), (True, 1), (False, 1)):
+            data._rests = rests
+            decode.poll()
+            assert first.looks == looks and not data._rests, "what ended its rest is taken off once"
+        data.next = pair.transport()
+        data.succeed()
+        assert first.closed and data.bell.name == (data.transport.instance if polled else "")
+        decode.close()
+        assert data.bell.closed
+
+
+@pytest.mark.parametrize("side", [decode_data, prefill_data])
+def test_one_that_hangs_for_an_endpoint_that_cannot_be_made_is_taken_down(
+    monkeypatch: pytest.MonkeyPatch, side: ModuleType
+) -> None:
+    hung = list[Hung]()
+
+    def hang(name: str = "") -> Hung:
+        hung.append(Hung(name))
+        return hung[-1]
+
+    def fails(*_: object) -> None:
+        raise OSError("planted")
+
+    with Pair(LAYOUT, LAYOUT, chunk_tokens=16) as pair:
+        monkeypatch.setattr(decode_data if side is decode_data else prefill_wires, "Doorbell", hang)
+        monkeypatch.setattr(side, "costs_profile", fails)
+        with pytest.raises(OSError, match="planted"):
+            (pair.make_decode if side is decode_data else pair.make_prefill)(0)
+    assert [each.closed for each in hung] == [True]
