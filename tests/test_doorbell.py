@@ -18,8 +18,11 @@ from msgspec.structs import replace
 from kvproto.data import decode_data, prefill_data, prefill_wires
 from kvproto.io import doorbell
 from kvproto.io.control.control import Control
-from kvproto.io.doorbell import Doorbell
+from kvproto.io.doorbell import LONGEST, Doorbell
+from kvproto.io.transports import memory, nixl
 from kvproto.layout.sharding import Layout
+from kvproto.protocol.messages import StgNotify
+from kvproto.protocol.notification import make_tag
 from kvproto.verify.testing import Pair, inside
 
 LAYOUT = Layout(layers=1, heads=1, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=16, tp=1)
@@ -42,21 +45,22 @@ def readable(bell: Doorbell) -> bool:
     return bool(select.select(bell.descriptors, [], [], 0)[0])
 
 
-def test_a_ring_is_seen_once_however_often_it_came(bell: Doorbell, name: str) -> None:
+def test_rings_and_notes_are_seen_once_and_in_order(bell: Doorbell, name: str) -> None:
     other = Doorbell()
-    assert not readable(bell) and not bell.rung()
-    for _ in range(3):
-        assert other.ring(name)
-    assert readable(bell) and bell.rung()
-    assert not readable(bell) and not bell.rung()
+    assert not readable(bell) and bell.rung() == []
+    assert other.ring(name) and other.tell(name, b"note") and other.ring(name)
+    assert readable(bell) and bell.rung() == [b"", b"note", b""]
+    assert not readable(bell) and bell.rung() == []
     other.close()
 
 
-def test_a_bell_that_nobody_listens_to_is_rung_all_the_same_and_holds_nobody_up(bell: Doorbell, name: str) -> None:
+def test_a_bell_that_nobody_looks_after_takes_rings_but_no_more_notes(bell: Doorbell, name: str) -> None:
     other = Doorbell()
-    assert all(other.ring(name) for _ in range(2000))
-    assert bell.rung()
-    assert bell.rung() is False, "all are taken off at once"
+    assert all(other.ring(name) for _ in range(2000)), "it has been rung, whatever more of them"
+    assert not other.tell(name, b"note"), "it would be lost"
+    assert set(bell.rung()) == {b""}
+    assert bell.rung() == [], "all are taken off at once"
+    assert other.tell(name, b"note") and bell.rung() == [b"note"]
     other.close()
 
 
@@ -67,7 +71,15 @@ def test_no_more_rings_are_taken_off_at_once_than_a_pass_has_time_for(
     other = Doorbell()
     for _ in range(3):
         assert other.ring(name)
-    assert [bell.rung() for _ in range(3)] == [True, True, False]
+    assert [len(bell.rung()) for _ in range(3)] == [2, 1, 0]
+    other.close()
+
+
+def test_a_note_that_is_too_long_is_cut(bell: Doorbell, name: str) -> None:
+    other = Doorbell()
+    assert other.tell(name, b"x" * (LONGEST + 1))
+    assert bell.rung() == [b"x" * LONGEST]
+    assert LONGEST > nixl.MAX_TAG and LONGEST > memory.MAX_TAG
     other.close()
 
 
@@ -89,6 +101,7 @@ def test_a_loop_s_sleep_ends_by_a_ring(bell: Doorbell, name: str) -> None:
 
 def test_where_nobody_has_the_name_ringing_fails_at_once(bell: Doorbell, name: str) -> None:
     assert not bell.ring(next(NAMES))
+    assert not bell.tell(next(NAMES), b"note")
     assert not bell.ring("long " * 30), "no socket has such a name"
     line = bell._line
     bell.close()
@@ -110,7 +123,7 @@ def test_one_without_a_name_rings_and_is_not_rung(bell: Doorbell, name: str) -> 
 def test_a_name_has_one_owner(bell: Doorbell, name: str) -> None:
     second = Doorbell(name)
     assert not second.descriptors and second.ring(name)
-    assert bell.rung() and not second.rung()
+    assert bell.rung() == [b""] and not second.rung()
     second.close()
 
 
@@ -128,14 +141,15 @@ def test_without_such_sockets_nobody_rings(
 
 
 class Hung:
-    """Stands in for a doorbell."""
+    """Stands in for a doorbell, which has a note at each look."""
 
     def __init__(self, name: str) -> None:
-        self.name, self.looks, self.closed = name, 0, False
+        self.name, self.closed, self.descriptors = name, False, [7] if name else []
+        self.notes = list[bytes]()
 
-    def rung(self) -> bool:
-        self.looks += 1
-        return False
+    def rung(self) -> list[bytes]:
+        taken, self.notes = self.notes, []
+        return taken
 
     def close(self) -> None:
         self.closed = True
@@ -159,15 +173,37 @@ def test_a_decode_rank_s_hangs_under_the_name_by_which_writers_know_its_memory(
         data: Any = inside(decode).data
         first = data.bell
         assert first.name == (data.transport.instance if polled else "")
-        for rests, looks in ((False, 0), (True, 1), (False, 1)):
-            data._rests = rests
-            decode.poll()
-            assert first.looks == looks and not data._rests, "what ended its rest is taken off once"
+        assert data.loop.bells == ([7] if polled else []), "and it ends every sleep"
         data.next = pair.transport()
         data.succeed()
-        assert first.closed and data.bell.name == (data.transport.instance if polled else "")
+        assert first.closed and data.bell is not first
+        assert data.bell.name == (data.transport.instance if polled else "")
         decode.close()
         assert data.bell.closed
+
+
+def test_what_is_left_at_a_decode_rank_s_door_is_heard_as_a_transport_s_notes_are(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decode_data, "Doorbell", Hung)
+    with Pair(LAYOUT, LAYOUT, chunk_tokens=16) as pair:
+        decode = pair.make_decode(0)
+        parts: Any = inside(decode)
+        heard = list[Any]()
+
+        def receive(*about: Any) -> list[Any]:
+            heard.append(about)
+            return []
+
+        monkeypatch.setattr(parts.rank, "receive", receive)
+        assert not decode.poll()
+        parts.data.bell.notes = [b""]
+        assert decode.poll() and not heard, "a ring says nothing, and the loop goes on to poll"
+        parts.data.bell.notes = [b"no note", make_tag(0, 0, [(1, 2, StgNotify(3, 4))]), b""]
+        assert decode.poll()
+        assert [about[1:4] for about in heard] == [(1, 2, StgNotify(3, 4))]
+        assert parts.loop.counts["malformed notes"] == 1 and not parts.loop.counts["faults"]
+        decode.close()
 
 
 @pytest.mark.parametrize("side", [decode_data, prefill_data])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event as Signal
 from threading import get_ident
@@ -92,8 +92,8 @@ class Script:
     def wake(self) -> None:
         self.told.append("wake")
 
-    def wait(self, seconds: float, *more: list[int]) -> bool:
-        self.told.append(("wait", seconds, *more))
+    def wait(self, seconds: float, more: Sequence[int] = ()) -> bool:
+        self.told.append(("wait", seconds, more) if more else ("wait", seconds))
         return self.woken
 
     # the clock
@@ -573,6 +573,17 @@ def test_a_loop_that_stands_still_sleeps_until_its_sources_wake_it(
     stand_still(loop, script)
     loop.wait()
     assert script.told == ["alarms", ("allow", sleep[0]), ("wait", *sleep)]
+
+
+def test_a_bell_ends_every_sleep(loop: ToldLoop, script: Script) -> None:
+    loop.bells = [9]
+    loop.sources.append(cast("Any", script))
+    loop.wait()
+    assert script.told[-1] == ("wait", LONGEST_WAIT, [9])
+    script.rests = [5]
+    stand_still(loop, script)
+    loop.wait()
+    assert script.told[-1] == ("wait", REST_S, [9, 5])
 
 
 def test_sources_are_not_asked_for_alarms_before_or_while_they_have_nothing_to_do(

@@ -24,6 +24,7 @@ class ScriptedLoop:
         self.held: BaseException | None = None
         self.resting: tuple[float, list[int] | None] = 1.0, None
         self.fds: tuple[int, ...] = (7,)
+        self.bells = list[int]()
         self.woken, self.due, self.flying = True, 1.0, False
         self.helpers: list[Step] = [("helper", lambda: self.note("helper"))]
         self.farewells: list[Step] = [("farewell", lambda: self.note("farewell"))]
@@ -129,9 +130,9 @@ def test_the_shortest_sleep_is_slept_and_everything_that_wakes_one_wakes_it(
     joined.wait(1.0)
     assert told == [("a", "allow", 0.25), ("b", "allow", 0.25), ("b", "wait", 0.25, [3, 7]), ("a", "rouse")]
     told.clear()
-    b.woken = False
+    b.woken, b.bells = False, [9]
     joined.wait(0.125)
-    assert told[2:] == [("b", "wait", 0.125, [3, 7])], "nothing has come: nobody polls faster"
+    assert told[2:] == [("b", "wait", 0.125, [9, 3, 7])], "nothing has come: nobody polls faster"
     told.clear()
     b.resting = 0.0, None
     joined.wait()

@@ -475,9 +475,10 @@ def test_a_peer_that_has_no_bell_here_is_asked_once_and_woken_by_frames(data: An
         rung.append(name)
         return len(rung) < 3
 
-    data.bell, bell = SimpleNamespace(ring=ring), data.bell
-    for _ in range(4):
+    data.bell, bell = SimpleNamespace(ring=ring, tell=lambda name, note: (name, note) == (peer, b"note")), data.bell
+    for turn in range(4):
         data.nudge(peer)
+        assert data.tell(peer, b"note") == (turn < 2) and not data.tell(peer, b"another")
     assert rung == [peer] * 3 and sent == [(link, data.rank.links[link].epoch, 0, Heartbeat())] * 2
     data.loop.clock, data.bell = clock, bell
 
@@ -494,10 +495,11 @@ def test_a_nudge_that_cannot_leave_harms_no_write(data: Any) -> None:
 def test_only_peers_whose_transport_waits_for_their_polls_are_woken(pair: Pair) -> None:
     nobody: Any = None
     assert inside(pair.prefills[0]).data.writes.nudge(nobody) is None
+    assert inside(pair.prefills[0]).data.writes.tell(nobody, b"") is False
     transport = pair.transport()
     transport.caps = replace(transport.caps, needs_target_progress=True)  # type: ignore[misc]
     pair.transport = lambda: transport  # type: ignore[method-assign]
     fresh = pair.make_prefill(0)
     data = inside(fresh).data
-    assert data.writes.nudge == data.nudge
+    assert (data.writes.nudge, data.writes.tell) == (data.nudge, data.tell)
     fresh.close()

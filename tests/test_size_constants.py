@@ -104,6 +104,7 @@ BOUNDS: dict[str, tuple[int, int, str]] = {
     "io.control.unread.WAITING": (66, 128, "a window of messages, one that is read and one without room"),
     "io.control.unread._COOKIE": (57, 57, "SO_COOKIE of Linux"),
     "io.control.watched.MOST": (64, 1 << 14, "events of one look; what is left is seen by the next"),
+    "io.doorbell.LONGEST": (1 << 14, 1 << 17, "more than a transport's notification has; a socket takes some more"),
     "io.doorbell.MOST": (512, 1 << 14, "datagrams that a local socket queues, by Linux's settings; a syscall each"),
     "io.kernels.batch.RUN_TIME_ARGUMENTS": (15, 15, "as many as the kernel takes"),
     "io.kernels.batch.CELL_ARGUMENTS": (34, 34, "as many as the kernel takes for a cell"),

@@ -508,6 +508,27 @@ def test_a_note_that_the_transport_does_not_take_counts_as_not_told(world: World
     assert world.told == [DONE] and len(world.notes) == 1 and not world.writes.told
 
 
+def test_a_note_is_left_at_the_peer_s_door_where_there_is_one(world: World) -> None:
+    left, takes = list[tuple[PeerId, bytes]](), [True]
+
+    def leave(peer: PeerId, tag: bytes) -> bool:
+        left.append((peer, tag))
+        return takes[0]
+
+    world.writes.tell = leave
+    stored_by_a_kernel(world)
+    world.end(0)
+    assert left == [(PEER, make_tag(*WRITER, [NOTE]))] and not world.notes
+    assert world.told == [DONE] and world.writes.told == {(PEER, NOTE)}
+
+
+def test_a_note_that_cannot_be_left_goes_by_the_transport(world: World) -> None:
+    world.writes.tell = lambda _peer, _tag: False
+    stored_by_a_kernel(world)
+    world.end(0)
+    assert len(world.notes) == 1 and world.writes.told == {(PEER, NOTE)}
+
+
 def test_what_a_kernel_could_not_store_is_not_told(world: World) -> None:
     stored_by_a_kernel(world)
     world.fail(0, settled=True)

@@ -64,8 +64,8 @@ class DecodeData:
             transport, self.ring.wire, pool, rank.layout, rank.index, closed=rank.settings.route == "staged"
         )
         undo += steps_back(transport, self.memory.regions)
-        #: by which writers wake this loop; and whether it rests until they do
-        self.bell, self._rests = self._hang(), False
+        #: by which writers wake this loop
+        self.bell = self._hang()
         undo.append(("the doorbell", self.bell.close))
         rank.endpoint, rank.placement = transport.endpoint(), self.memory.told
         #: the instance of a detached pool, until no peer can write there; and the instance that comes after this one
@@ -108,19 +108,10 @@ class DecodeData:
     def alarms(self) -> list[int] | None:
         """Leave it to the writers to say when they write (`PrefillWires.nudge`), if nothing else moves."""
         quiet = self.transport.caps.needs_target_progress and not (self.stirs or self.scatters or self.calling)
-        if not quiet or self.transport.busy():
-            return None
-        if self.bell.rung():  # since the loop rested: it must not rest again before it has polled for a while
-            self.loop.rouse()
-            return None
-        self._rests = True
-        return self.bell.descriptors
+        return [] if quiet and not self.transport.busy() else None
 
     def poll(self) -> bool:
         """Take notifications and finished scatters; drive the transport's progress."""
-        if self._rests:
-            self._rests = False
-            self.bell.rung()
         real = self.loop.clock.real
         began = real()
         news = self.transport.poll()
@@ -131,12 +122,16 @@ class DecodeData:
         for event in news:  # each by itself: one that raises costs no other part its notification
             if isinstance(event, Arrived):
                 self.loop.attempt("a notification", partial(self._arrived, event.tag))
+        rung = self.bell.rung()
+        for note in filter(None, rung):
+            self.loop.attempt("a note at the door", partial(self._arrived, note))
+        moved = bool(news or rung)
         if not self.scatters:
-            return bool(news) or (self.streams.stream is not None and self._prepare_next())
+            return moved or (self.streams.stream is not None and self._prepare_next())
         done = [key for key, ticket in self.scatters.items() if self.together.over(key, ticket)]
         for key in done:
             del self.scatters[key]
-        return bool(news or done)
+        return moved or bool(done)
 
     def close(self) -> None:
         """End the transport, and those before and after it."""
@@ -164,8 +159,13 @@ class DecodeData:
         self.rank.endpoint = self.transport.endpoint()
 
     def _hang(self) -> Doorbell:
-        """Return the doorbell of this instance of the transport; of one that needs no polls nobody rings it."""
-        return Doorbell(self.transport.instance if self.transport.caps.needs_target_progress else "")
+        """Return the doorbell of this instance of the transport, which ends the loop's sleeps.
+
+        Of one that needs no polls nobody rings it.
+        """
+        bell = Doorbell(self.transport.instance if self.transport.caps.needs_target_progress else "")
+        self.loop.bells = bell.descriptors
+        return bell
 
     def leave_memory(self) -> None:
         """Close ring and pool to the former instance, which ends, and free the ring.

@@ -90,7 +90,7 @@ class PrefillData(PrefillWires):
         self.writes.others = lambda: bool(self.gathers)
         self.gathers.took = self._gathered
         if transport.caps.needs_target_progress:
-            self.writes.nudge = self.nudge
+            self.writes.nudge, self.writes.tell = self.nudge, self.tell
         #: what wakes the loop when the forward of the oldest gather, or of the oldest write into pages, has ended
         self.gather_alarm, self.write_alarm = self.streams.alarm(), self.streams.alarm()
         self.mapped = MappedPages(transport, kernels, pool, self.regions, self.memory.placement, self._most)

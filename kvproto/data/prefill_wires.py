@@ -135,6 +135,10 @@ class PrefillWires:
         self.mapped.forget(peer)
         self.times.forget(peer)
 
+    def tell(self, peer: PeerId, tag: bytes) -> bool:
+        """Leave the peer's loop this note; false: it has no bell here, or too much waits there."""
+        return peer not in self._deaf and self.bell.tell(peer, tag)
+
     def nudge(self, peer: PeerId) -> None:
         """Wake the peer's loop, if it rests: by its bell, or by a heartbeat that is not due."""
         now = self.loop.clock.real()

@@ -83,6 +83,8 @@ class EventLoop(LoopThread):
         self.counts: Counter[str] = Counter()
         #: the time that the party gets, and the number of passes
         self.now, self.turns = clock.now(), 0
+        #: descriptors that end every sleep, beside those of the control plane
+        self.bells: list[int] = []
         #: expensive work, the last step of a pass
         self.background: list[Bulk] = []
         self._inbox: deque[Callable[[], None] | Event] = deque()
@@ -278,8 +280,8 @@ class EventLoop(LoopThread):
             return
         self.clock.allow(left)
         with HeldSignals.waking(self.control.wake):
-            more = (alarms,) if alarms else ()
-            woken = self.attempt("the control plane's wait", lambda: self.control.wait(left, *more))
+            more = [*self.bells, *(alarms or ())]
+            woken = self.attempt("the control plane's wait", lambda: self.control.wait(left, more))
         if alarms is not None and woken:
             self.rouse()
         self.raise_held()

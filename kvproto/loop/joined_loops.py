@@ -52,7 +52,8 @@ class JoinedLoops(LoopThread):
         self.claim()
         rests = [each.rest(timeout) for each in self._loops]
         left = min(seconds for seconds, _ in rests)
-        fds = [fd for _, alarms in rests for fd in alarms or ()]
+        fds = [fd for each in self._loops for fd in each.bells]
+        fds += [fd for _, alarms in rests for fd in alarms or ()]
         *others, listens = self._loops
         for each in others:
             found = each.attempt("its descriptors", each.control.descriptors)

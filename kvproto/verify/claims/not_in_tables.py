@@ -38,9 +38,10 @@ NOT_IN_TABLES = (
     ),
     Exemption(
         "by what a note travels",
-        "The first notification of a part that a kernel has stored goes by the transport, where it can, and any other"
-        " by the control plane: it is the same message, and one that comes twice counts once. It leaves as the kernel"
-        " is seen to have ended, before the rows that say so: of a write that was not stopped they say just that.",
+        "The first notification of a part that a kernel has stored goes by a local socket of the decode rank, where"
+        " it has one on this host, or by the transport, where that can, and any other by the control plane: it is the"
+        " same message, and one that comes twice counts once. It leaves as the kernel is seen to have ended, before the"
+        " rows that say so: of a write that was not stopped they say just that.",
         ("data/prefill_data.py:transmit", "data/writes.py:hear"),
         "tests/test_mapped_pages.py",
     ),
