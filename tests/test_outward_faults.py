@@ -93,6 +93,12 @@ def test_whole_runs_make_every_call_but_those_with_a_reason_and_the_documents_sa
         ("threads", Strike("decode", "clock.allow", 1, "raises")),
         ("nixl", Strike("prefill", "transport.connect", 1, "raises")),
         ("nixl", Strike("decode", "transport.poll", 9, "raises")),
+        ("doors", Strike("prefill", "bell.ring", 1, "raises")),
+        ("doors", Strike("prefill", "bell.tell", 1, "exits")),
+        ("doors", Strike("prefill", "bell.tell", 1, "raises")),
+        ("doors", Strike("prefill", "bell.close", 1, "raises")),
+        ("doors", Strike("decode", "bell.rung", 9, "exits")),
+        ("doors", Strike("decode", "bell.close", 1, "raises")),
     ],
 )  # fmt: skip
 def test_these_faults_of_a_set_up_cost_what_they_concern(setup: str, strike: Strike) -> None:

@@ -20,16 +20,16 @@ from kvproto.data.device_streams import DeviceStreams, table_failed
 from kvproto.data.end_pages import packed
 from kvproto.data.joint_launches import JointLaunches, LaunchKind
 from kvproto.data.launches import Launches
-from kvproto.data.pool_memory import away, costs_profile, open_memory, steps_back, taken_memory
+from kvproto.data.pool_memory import all_of, away, costs_profile, open_memory, steps_back, taken_memory
 from kvproto.data.prepared_launches import PreparedLaunches, ReadyLaunch
 from kvproto.data.room_entry import NO_TABLE, RoomEntry
 from kvproto.data.staged_writes import SMALL
 from kvproto.data.staging_buffers import Kind, Staging
-from kvproto.errors import Step, failures, raise_exit, run_all
+from kvproto.errors import Step
 from kvproto.fsm.codec import WireError
 from kvproto.io.doorbell import Doorbell
 from kvproto.io.kernels.base import Kernels, Pool, Ticket
-from kvproto.io.transports.base import Arrived, Transport, TransportError
+from kvproto.io.transports.base import Arrived, Transport
 from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Plan
 from kvproto.loop.rank_loop import Loop
@@ -136,7 +136,7 @@ class DecodeData:
     def close(self) -> None:
         """End the transport, and those before and after it."""
         steps = [(name, each.close) for name, each in self._transports() if each is not None]
-        _all_of([*steps, ("the doorbell", self.bell.close)])
+        all_of([*steps, ("the doorbell", self.bell.close)])
 
     def _transports(self) -> Iterator[tuple[str, Transport | None]]:
         if self.next is not None:
@@ -174,7 +174,7 @@ class DecodeData:
         """
         former = self.former
         assert former is not None
-        _all_of([*reversed(steps_back(former, self.memory.regions)), ("the former transport", former.close)])
+        all_of([*reversed(steps_back(former, self.memory.regions)), ("the former transport", former.close)])
         self.former, self.pool, self.memory = None, self.pool.husk(), away(self.memory.told)
         self.ring.give_back()
 
@@ -272,11 +272,3 @@ class DecodeData:
         pages += packed(layout, self.pool, entry) if cut.state else b""
         body = msg.PagesRsp(effect.chunk, pages, effect.asked)
         self.loop.connections.send(effect.link, effect.epoch, effect.room, body)
-
-
-def _all_of(steps: list[Step]) -> None:
-    """Take all of these steps, whatever one of them raises; TransportError: some failed."""
-    failed = run_all(steps)
-    raise_exit(failed)
-    if failed:
-        raise TransportError(failures(failed))

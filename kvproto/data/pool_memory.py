@@ -25,9 +25,9 @@ import torch
 from msgspec import structs
 
 from kvproto.data.staging_buffers import Staging
-from kvproto.errors import ArgumentError, Step, failures, run_all
+from kvproto.errors import ArgumentError, Step, failures, raise_exit, run_all
 from kvproto.io.kernels.base import Pool
-from kvproto.io.transports.base import Kind, MemoryRegion, Transport, TransportCaps
+from kvproto.io.transports.base import Kind, MemoryRegion, Transport, TransportCaps, TransportError
 from kvproto.layout.placement import Placement, Strides, dense
 from kvproto.layout.sharding import Layout
 from kvproto.rank.base import Rank
@@ -98,6 +98,14 @@ def taken_memory(transport: Transport, staging: Staging, pool: Pool, rank: Rank)
             error.add_note(f"and memory stays registered: {failures(failed)}")
         staging.give_back()
         raise
+
+
+def all_of(steps: list[Step]) -> None:
+    """Take all of these steps, whatever one of them raises; TransportError: some failed."""
+    failed = run_all(steps)
+    raise_exit(failed)
+    if failed:
+        raise TransportError(failures(failed))
 
 
 def steps_back(transport: Transport, regions: list[MemoryRegion]) -> list[Step]:

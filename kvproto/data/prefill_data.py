@@ -19,7 +19,7 @@ from kvproto.data.gathers import Gathers
 from kvproto.data.mapped_pages import MappedPages
 from kvproto.data.mapped_parts import Mapped, by_engines
 from kvproto.data.page_writes import PageBatch, PageWrites, page_ids
-from kvproto.data.pool_memory import PoolMemory, away, costs_profile, open_memory, steps_back, taken_memory
+from kvproto.data.pool_memory import PoolMemory, all_of, away, costs_profile, open_memory, steps_back, taken_memory
 from kvproto.data.prefill_wires import PrefillWires
 from kvproto.data.prepared_launches import PreparedLaunches, ReadyLaunch
 from kvproto.data.prepared_pages import PreparedBatch, PreparedPages
@@ -148,11 +148,9 @@ class PrefillData(PrefillWires):
         return moved or bool(news) or self._prepare_next()
 
     def close(self) -> None:
-        for alarm in (self.gather_alarm, self.write_alarm):
-            if alarm is not None:
-                alarm.close()
-        self.bell.close()
-        self.transport.close()
+        """Close the alarms, the doorbell and the transport."""
+        alarms = [("an alarm", each.close) for each in (self.gather_alarm, self.write_alarm) if each is not None]
+        all_of([*alarms, ("the doorbell", self.bell.close), ("the transport", self.transport.close)])
 
     def _prepare_next(self) -> bool:
         """While idle, prepare the next gather, or the next write into known pages; one in each pass."""

@@ -145,6 +145,10 @@ class PrefillWires:
         if now - self._nudged.get(peer, 0.0) < NUDGE_S:
             return
         self._nudged[peer] = now
+        # A failure costs the peer some milliseconds, and the write that has been posted nothing.
+        self.loop.attempt("a nudge", partial(self._wake, peer))
+
+    def _wake(self, peer: PeerId) -> None:
         if peer not in self._deaf:
             if self.bell.ring(peer):
                 return
@@ -152,5 +156,4 @@ class PrefillWires:
         for link, wire in self.link_peer.items():
             at = self.rank.links.get(link)
             if wire == peer and at is not None:
-                # A failure costs the peer some milliseconds, and the write that has been posted nothing.
-                self.loop.attempt("a nudge", partial(self.loop.connections.send, link, at.epoch, 0, Heartbeat()))
+                self.loop.connections.send(link, at.epoch, 0, Heartbeat())

@@ -15,11 +15,11 @@ from kvproto.command_line import CommandLine
 from kvproto.lab.torture.outward_faults import campaign, coverage, setups, table
 
 EPILOG = """\
-An endpoint calls its transport, kernels, control plane, clock, the log and spans. In a whole run of two endpoints one
-of these calls raises, asks the process to end, returns late, or does nothing. After that no byte may be wrong, every
-room must be over, the reason of a failed room must name the call, the next room must succeed or the engine must have
-been told, and close must run to its end. Runs differ in route, transport (in memory, or NIXL where it is installed),
-device and threads; --setup takes some of them.
+An endpoint calls its transport, kernels, control plane, doorbells, clock, the log and spans. In a whole run of two
+endpoints one of these calls raises, asks the process to end, returns late, or does nothing. After that no byte may be
+wrong, every room must be over, the reason of a failed room must name the call, the next room must succeed or the engine
+must have been told, and close must run to its end. Runs differ in route, transport (in memory, or NIXL where it is
+installed), device and threads; --setup takes some of them.
 
 Exit code 0: all of that held; 1: something did not.
 """

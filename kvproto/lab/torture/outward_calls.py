@@ -1,9 +1,9 @@
 """Outward calls of an endpoint, one of which raises, asks to end, is late, or does nothing.
 
-An endpoint calls its transport, its kernels, its control plane, its clocks, the log and the engine's spans, and has its
-rank call the ranks of a prefill group.  What can be called is read from the interfaces themselves (`calls_of`), so a
-method that is added is a call that nobody has injected yet: the coverage says so, and a test fails.  `Injected` stands
-before a part, counts its calls by name, and has the one that a `Strike` names go wrong, once.
+An endpoint calls its transport, its kernels, its control plane, doorbells, its clocks, the log and the engine's spans,
+and has its rank call the ranks of a prefill group.  What can be called is read from the interfaces themselves
+(`calls_of`), so a method that is added is a call that nobody has injected yet: the coverage says so, and a test fails.
+`Injected` stands before a part, counts its calls by name, and has the one that a `Strike` names go wrong, once.
 
 "Does nothing" needs an answer that is no lie: nothing has come, nothing is posted, a copy that never ends.  Calls that
 cannot be answered so (`TRUSTED`: a region, a peer, a closed socket) only raise or are late.
@@ -21,6 +21,7 @@ import msgspec
 
 from kvproto.io.clock import Clock, ManualClock
 from kvproto.io.control.control import Control, Sent
+from kvproto.io.doorbell import Doorbell
 from kvproto.io.kernels.base import Kernels
 from kvproto.io.transports.base import Handle, Transport
 
@@ -66,7 +67,7 @@ class _Unending:
 #: what the interface is, by the part of an endpoint
 INTERFACES: dict[str, type] = {
     "transport": Transport, "kernels": Kernels, "control": Control, "clock": Clock, "spans": Spans, "log": LogHandler,
-    "ranks": Ranks,
+    "ranks": Ranks, "bell": Doorbell,
 }  # fmt: skip
 #: what a call answers that does nothing
 NOTHING: dict[str, Callable[[], object]] = {
@@ -84,6 +85,7 @@ NOTHING: dict[str, Callable[[], object]] = {
     "control.send": lambda: Sent.TAKEN, "control.flush": lambda: None, "control.receive": list,
     "control.stands": lambda: False,
     "control.wait": lambda: False, "control.descriptors": tuple, "control.wake": lambda: None,
+    "bell.ring": lambda: False, "bell.tell": lambda: False, "bell.rung": list,
     "clock.allow": lambda: None, "clock.awake": float, "spans.ended": lambda: None, "log.emit": lambda: None,
 }  # fmt: skip
 #: calls whose answer is believed, and why there is none that would be nothing
@@ -94,7 +96,7 @@ TRUSTED = {
     "transport.prepare_pages": "a prepared write", "transport.page_lists": "lists",
     "transport.successor": "a transport", "ranks.call": "a link",
     "ranks.leave": "links are let go of", "control.connect": "a peer", "control.close": "sockets are closed",
-    "clock.now": "a time", "clock.again": "a time", "clock.real": "a time",
+    "bell.close": "the name is let go of", "clock.now": "a time", "clock.again": "a time", "clock.real": "a time",
 }  # fmt: skip
 #: calls that no run makes, and why none of an endpoint can go wrong there
 UNMADE = {

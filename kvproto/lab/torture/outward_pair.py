@@ -84,7 +84,7 @@ SETUPS: dict[str, Setup] = {
     "staged": Setup(refused=True, silent=True), "pages": Setup("pages", leaves=True, late=True),
     "mapped": Setup("pages", maps=True, sleeps=True), "slow": Setup(slow=True, cut=True), "device": Setup(device=True),
     "threads": Setup(threads=True), "nixl": Setup(backend="nixl", leaves=True),
-    "peers": Setup(peers=True, threads=True),
+    "doors": Setup("pages", backend="nixl"), "peers": Setup(peers=True, threads=True),
 }  # fmt: skip
 
 
@@ -146,8 +146,9 @@ class InjectedPair(Pair):
 
     def _dress(self, side: str, made: Any) -> Any:
         self.made.append(made)
-        loop = inside(made).loop
+        loop, data = inside(made).loop, inside(made).data
         loop.control = Injected(self.injector, side, "control", loop.control)  # type: ignore[assignment]
+        data.bell = Injected(self.injector, side, "bell", data.bell)
         made.spans = Injected(self.injector, side, "spans", Spans())
         return made
 
