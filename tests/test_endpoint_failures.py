@@ -392,7 +392,7 @@ def test_a_signal_ends_the_sleep_of_a_loop_at_once(pair: Pair, monkeypatch: pyte
     control = inside(end).loop.control
     sleep, slept = control.wait, list[bool]()
 
-    def wait(seconds: float) -> bool:
+    def wait(seconds: float, _more: object) -> bool:
         signal.raise_signal(signal.SIGINT)
         slept.append(sleep(seconds))
         return slept[-1]
