@@ -9,7 +9,7 @@ import select
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -87,9 +87,9 @@ def test_a_call_wakes_the_thread_that_polls(pair: Pair) -> None:
     assert math.isinf(decode.next_deadline), "no timer ends the wait"
     sleep = inside(decode).loop.control.wait
 
-    def wait(seconds: float) -> bool:
+    def wait(seconds: float, more: Sequence[int]) -> bool:
         asleep.set()
-        return sleep(seconds)
+        return sleep(seconds, more)
 
     inside(decode).loop.control.wait = wait  # type: ignore[method-assign, assignment]
     owner = Thread(target=decode.wait, args=(10 * LONG,), daemon=True)
