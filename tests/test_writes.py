@@ -509,11 +509,11 @@ def test_a_note_that_the_transport_does_not_take_counts_as_not_told(world: World
 
 
 def test_a_note_is_left_at_the_peer_s_door_where_there_is_one(world: World) -> None:
-    left, takes = list[tuple[PeerId, bytes]](), [True]
+    left = list[tuple[PeerId, bytes]]()
 
     def leave(peer: PeerId, tag: bytes) -> bool:
         left.append((peer, tag))
-        return takes[0]
+        return True
 
     world.writes.tell = leave
     stored_by_a_kernel(world)
