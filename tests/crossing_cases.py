@@ -14,7 +14,7 @@ ROWS: tuple[CrossedCase, ...] = ((4, 4, 4, 0, 0), (4, 8, 2, 1, 2), (8, 4, 1, 3, 
 
 
 def check_crossing(kernels: Kernels, case: CrossedCase, order: str, device: str = "cpu") -> None:
-    """Two planes of four heads of 32 bytes; the tokens begin at the second page here."""
+    """Two planes of four heads of 32 bytes; the tokens, from the second page on, are two joined launches."""
     ours, theirs, heads, source, target = case
 
     def rows(size: int) -> Rows:
@@ -32,8 +32,15 @@ def check_crossing(kernels: Kernels, case: CrossedCase, order: str, device: str 
         )
         copy = judged.cross(Pool([torch.zeros((1, 1, 1, 1), device=on)], []), [Crossing(32, heads, near, far, planes)])
         assert copy is not None
-        ticket = copy.bind(table.to(on), pages.to(on), ours, 20)(None, None)
-        while not ticket.done():
+        later = (ours + 12) // theirs - ours // theirs
+        bound = [
+            copy.bind(table.to(on), pages.to(on)[4 * page :], first, tokens)
+            for page, first, tokens in ((0, ours, 12), (later, ours + 12, 8))
+        ]
+        joined = judged.join(bound)
+        assert (joined is None) is isinstance(judged, TorchKernels)
+        tickets = [launch(None, None) for launch in ([joined] if joined is not None else bound)]
+        while not all(ticket.done() for ticket in tickets):
             continue
     assert all(torch.equal(one, other.cpu()) for one, other in zip(*there, strict=True))
     assert all(0 < int(each.ne(0).sum()) <= 20 * heads * 16 for each in there[0])

@@ -14,6 +14,7 @@ class Launched:
 
     def __init__(self, log: list[str], name: str, *, ends: int = 0, fault: str = "") -> None:
         self.log, self.name, self.left, self.fault = log, name, ends, fault
+        self.asides: list[Launched] = []
 
     def __call__(self, stream: Any, after: Any) -> Launched:
         if self.fault == "launch":
@@ -43,10 +44,15 @@ def test_they_are_queued_in_their_order_and_the_chunk_ends_with_the_last() -> No
 @pytest.mark.parametrize("stream", [True, False])
 def test_after_a_launch_that_fails_nothing_is_under_way(stream: bool) -> None:  # whether there is one
     log: list[str] = []
-    launch = ChunkLaunch([Launched(log, "a"), Launched(log, "b", fault="launch")])
+    first = Launched(log, "a")
+    launch = ChunkLaunch([first, Launched(log, "b", fault="launch")])
     with pytest.raises(RuntimeError, match="b"):
         launch(Launched(log, "stream") if stream else None, "forward")
     assert log == ["a forward", *(["waited"] if stream else [])]
+    first.asides = [Launched(log, "aside")]
+    with pytest.raises(RuntimeError, match="b"):
+        launch(Launched(log, "stream"), "forward")
+    assert log[-3:] == ["a forward", "waited", "waited"], "also on the streams that a launch uses besides"
 
 
 def test_a_fault_is_told_when_all_have_ended() -> None:

@@ -14,7 +14,7 @@ from support.stories import layout
 
 from kvproto.data import mapped_pages, mapped_parts
 from kvproto.data.chunk_launch import ChunkLaunch, Tickets
-from kvproto.data.mapped_parts import EngineLaunch, MappedPart, by_engines
+from kvproto.data.mapped_parts import EngineLaunch, MappedEnd, MappedJoint, MappedPart, by_engines
 from kvproto.io.kernels import engine_pages
 from kvproto.io.kernels.base import Done, Events
 from kvproto.io.kernels.crossing import Crossing, Rows
@@ -29,6 +29,11 @@ from kvproto.verify.testing.fake_device import FakeEvent, Mark
 from kvproto.verify.testing.pair import SMALL, Pair
 
 TOKENS, CHUNK = 45, 8
+
+
+def of_ends(*slots: list[int]) -> bytes:
+    """Return a decode rank's answer with these slots of each cache at the end."""
+    return np.array([number for each in slots for number in (len(each), *each)], "<u4").tobytes()
 
 
 class HostEngine(EnginePages):
@@ -182,10 +187,10 @@ def test_ends_of_pages_go_by_the_kernel_with_the_pages_that_they_are_in(
     entry = cast("Any", SimpleNamespace(pages=here, table="table"))
     launch = part.bind(entry, (given.tobytes(), b""), first, tokens, streams, cast("Any", None))
     assert isinstance(launch, EngineLaunch) and launch.whole is None
-    assert not bound and sent == [given.tobytes()] * placed  # what is left of pages is bound when it is launched
+    assert bound == [(there[at], *cell) for at, *cell in edges] and sent == [given.tobytes()] * placed
     for edge in launch.edges:
         edge("stream", "after")
-    assert bound == [each for at, *cell in edges for each in ((there[at], *cell), ("stream", "after"))]
+    assert bound[len(edges) :] == [("stream", "after")] * len(edges)
     assert (list(launch.near), launch.far.tolist()) == (here[slice(*whole)].tolist(), there[slice(*whole)].tolist())
 
 
@@ -223,10 +228,60 @@ def test_rows_that_engines_leave_go_with_the_others_on_the_same_device_unless_a_
     here, there = np.array([5]), np.array([6], "<u4").tobytes()
     launch = part.bind_rows(cast("Any", "table"), here, there, 0, 1, streams)
     launch("stream", None)
-    assert kernel.asked == [("stream", None)] and not rest.bound
+    assert kernel.asked == [("stream", None)] and not rest.asked
     busy = 20
     launch("stream", None)
     assert len(kernel.asked) == 1 and rest.bound == [("table", there, 0, 1)] and rest.asked == [("stream", None)]
+
+
+def test_kernels_of_a_chunk_are_one_launch_behind_what_engines_are_given() -> None:
+    """Engines carry rows of two caches, of one always and of one beside a forward, and none of the tokens."""
+    told, busy = list[Any](), 100
+
+    class Told(Kernel):
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
+        def __call__(self, *_: Any) -> Any:
+            told.append(self.name)
+            return Done()
+
+    class Engine(HostEngine):
+        def launch(self, _near: Any, far: Any, _stream: Any) -> Any:
+            told.append(f"engine {int(far[0])}")
+            return Done()
+
+    def join(launches: Any) -> Any:
+        return Told(" and ".join(each.name for each in launches))
+
+    def part(name: str, *, apart: bool | None, engine: Any = None, join: Any = join) -> MappedPart:
+        rest: Any = Told(f"rest of {name}") if engine is not None else None
+        return MappedPart(cast("Any", Told(name)), (), 9, 1, {}, engine, rest, lambda: busy, None, apart, join)
+
+    run, aside = [PageRun(0, 0, 16, 16, 16)], SimpleNamespace()
+    streams: Any = SimpleNamespace(place_peer=lambda pages: pages, next_copy=lambda: aside)
+    pool: Any = SimpleNamespace(ends=[SimpleNamespace(slots="slots")] * 2)
+    entry: Any = SimpleNamespace(pages=np.array([1, 2]), table="table", ends=((3,), (4,)), end_tables=(None, None))
+    far = np.array([7, 8], "<u4").tobytes(), of_ends([5], [6])
+    ends = [part("state", apart=True, engine=Engine(run)), part("other", apart=None, engine=Engine(run))]
+    tokens = part("tokens", apart=True)
+    both = MappedJoint(tokens, MappedEnd(((0, 0, ends[0]), (1, 1, ends[1])), (), {}), (), {})
+    launch: Any = both.bind(entry, far, 0, 2, streams, pool)
+    launch("stream", None)
+    assert told == ["engine 5", "other", "rest of state and tokens"]
+    busy = 20
+    launch("stream", None)
+    assert told[3:] == ["engine 5", "engine 6", "rest of other", "rest of state and tokens"]
+    assert by_engines(launch)
+    # Kernels that cannot be joined follow one another.
+    alone = MappedJoint(part("tokens", apart=True, join=lambda _: None), MappedEnd(((0, 0, ends[0]),), (), {}), (), {})
+    told.clear()
+    launch = alone.bind(entry, (far[0], of_ends([5])), 0, 2, streams, pool)
+    launch("stream", None)
+    assert told == ["engine 5", "rest of state", "tokens"]
+    launch = MappedEnd(((0, 0, tokens),), (), {}).bind(entry, far, 0, 2, streams, pool)
+    assert launch is cast("Any", tokens.copy), "one is no chunk"
 
 
 @pytest.mark.parametrize(("apart", "stacked"), [(True, True), (True, False), (None, True), (False, True)])

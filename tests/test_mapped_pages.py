@@ -180,7 +180,7 @@ def test_a_part_is_stored_from_its_head_on_in_as_many_pages_as_its_last_plane_ha
     known = {3: 10**6}
     about: Any = SimpleNamespace(
         maps=lambda _: known, apart=lambda _: None, remote=lambda *_: SimpleNamespace(nbytes=4 * 2048 - 1), gpu=-1,
-            cross=lambda _, found, _most: found,
+        cross=lambda _, found, _most: found, join=lambda _: None,
     )  # fmt: skip
     regions: Any = [SimpleNamespace(addr=1000 * index, index=10 + index) for index in range(5)]
     mapped = MappedPages(about, about, about, regions, dense(plan.prefill, 1))
@@ -213,6 +213,9 @@ class Scripted:
 
     def cross(self, _pool: Any, found: Any, _most: Any) -> Any:
         return found if self.copies else None
+
+    def join(self, _launches: Any) -> None:
+        """Nothing is joined."""
 
     def made(self) -> Any:
         self.mapped.make(PEER, self.plan, [self.part], self.theirs)

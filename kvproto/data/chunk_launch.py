@@ -30,7 +30,10 @@ Rows = tuple[Pool, torch.Tensor, int, int]
 
 
 class ChunkLaunch:
-    """Queues the launches of a chunk, one after the other on a stream, as one."""
+    """Queues the launches of a chunk, one after the other on a stream, as one.
+
+    A launch may use other streams besides, and then names them (`asides`).
+    """
 
     __slots__ = ("launches",)
 
@@ -45,8 +48,9 @@ class ChunkLaunch:
             tickets += [launch(stream, after) for launch in others]
         except Exception:
             # To the caller nothing was launched, and a launch before this one may be under way.
-            if stream is not None:
-                stream.synchronize()
+            for each in (stream, *(aside for launch in self.launches for aside in getattr(launch, "asides", ()))):
+                if each is not None:
+                    each.synchronize()
             raise
         return Tickets(tickets)
 

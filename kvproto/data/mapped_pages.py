@@ -146,7 +146,8 @@ class MappedPages:
         engine, size = engine_pages(long, gpu, slots=slots) if long else None, plan.decode.page_size
         numbers = self._numbered(pages) if end and size == 1 and pages <= MOST_SLOTS else None
         apart = self.transport.apart(peer)
-        return MappedPart(copy, tuple(sources), pages, size, maps, engine, left, self.most, numbers, apart)
+        join = self.kernels.join
+        return MappedPart(copy, tuple(sources), pages, size, maps, engine, left, self.most, numbers, apart, join)
 
     def _numbered(self, slots: int) -> torch.Tensor:
         if len(self._numbers) < WORD * slots:

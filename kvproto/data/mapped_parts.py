@@ -7,7 +7,8 @@ so beside a forward, which keeps its multiprocessors, and where a part has `LONG
 part goes by the kernel: its launch takes the host 70 us, the copies of 64 MiB 200.  So does any part whose peer is on
 the same device: there engines copied 313 GB/s, the kernel 855.
 
-What travels at the end is stored likewise, each cache by a launch of its own from its own table.  Some rows of a state
+What travels at the end is stored likewise, each cache by a kernel of its own from its own table; the kernels of a chunk
+are one launch, of which one event tells.  Some rows of a state
 are long and others short.  To another device engines carry the long ones, all layers as one copy if they are evenly
 spaced (`kvproto.io.kernels.page_stacks`), and the kernel at the same time those that are left (`rest`).  Engines have a
 stream of their own then, so no kernel waits for them: four prefill ranks of a hybrid on one GPU reach 0.98 of a bulk
@@ -19,7 +20,7 @@ checked against the peer's regions here, as a transport does with offsets.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +40,8 @@ from kvproto.io.transports.base import UsageError
 
 #: bytes of whole pages that copy engines always carry: the gain is worth what they cost the host
 LONG = 128 << 20
+#: makes one launch of several kernels', as `Kernels.join` does; None: it cannot
+Join = Callable[[Sequence[Launch]], Launch | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ class MappedPart:
     numbers: torch.Tensor | None = None
     #: whether the peer's pages are on another device; None: it is not known
     apart: bool | None = None
+    join: Join = lambda _launches: None
 
     def check(self, theirs: bytes, first: int, tokens: int) -> None:
         """UsageError: these pages are too few for the tokens, or outside of the peer's regions."""
@@ -98,15 +102,15 @@ class MappedPart:
         if not long:
             whole = self.copy.bind(table, there, first, tokens)
         if self.rest is not None:
-            edges.append(_later(self.rest, table, there, first, tokens))
+            edges.append(self.rest.bind(table, there, first, tokens))
         if beside:
             aside = streams.next_copy()
         if first % size:
-            edges.append(_later(self.copy, table, there, first, low * size - first))
+            edges.append(self.copy.bind(table, there, first, low * size - first))
         if end % size:
-            edges.append(_later(self.copy, table, there[4 * (high - begin) :], high * size, end % size))
-        far = np.frombuffer(theirs, "<u4")[low - begin : high - begin]
-        return EngineLaunch(engine, near[low - begin : high - begin], far, tuple(edges), whole, self.most, aside)
+            edges.append(self.copy.bind(table, there[4 * (high - begin) :], high * size, end % size))
+        far, kernels = np.frombuffer(theirs, "<u4")[low - begin : high - begin], _joined(edges, self.join)
+        return EngineLaunch(engine, near[low - begin : high - begin], far, tuple(kernels), whole, self.most, aside)
 
     def _there(self, theirs: bytes, streams: DeviceStreams) -> torch.Tensor:
         """Return the peer's page numbers on the device."""
@@ -115,13 +119,25 @@ class MappedPart:
         return self.numbers[WORD * int.from_bytes(theirs[:WORD], "little") :]
 
 
-def _later(copy: PagesCopy, *cell: Any) -> Launch:
-    """A launch that is bound only when it is made, after the copies that engines are given."""
+def _joined(kernels: list[Launch], join: Join) -> list[Launch]:
+    """Return what is launched for these: one launch if they can be joined."""
+    one = join(kernels) if len(kernels) > 1 else None
+    return kernels if one is None else [one]
 
-    def launch(stream: Any, after: Any) -> Ticket:
-        return copy.bind(*cell)(stream, after)
 
-    return launch
+def _as_one(launches: Sequence[Launch], join: Join) -> Launch:
+    """Return one launch of a chunk's: first what engines are given, then all kernels."""
+    engines, kernels = list[Launch](), list[Launch]()
+    for each in launches:
+        if not isinstance(each, EngineLaunch):
+            kernels.append(each)
+        elif each.whole is None:  # it always goes by the engines
+            kernels += each.edges
+            engines.append(msgspec.structs.replace(each, edges=()))
+        else:
+            engines.append(each)
+    found = engines + _joined(kernels, join)
+    return found[0] if len(found) == 1 else ChunkLaunch(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +152,15 @@ class MappedEnd:
         self, entry: RoomEntry, far: FarPages, _first: int, _tokens: int, streams: DeviceStreams, pool: Pool
     ) -> Launch:  # fmt: skip
         """As `MappedPart.bind`: every row that the room has at the end."""
-        launches, pages = list[Launch](), unpacked(far[1])
+        return _as_one(self.launches(entry, far, streams, pool), self.parts[0][2].join)
+
+    def launches(self, entry: RoomEntry, far: FarPages, streams: DeviceStreams, pool: Pool) -> list[Launch]:
+        """Return the launch of each cache."""
+        found, pages = list[Launch](), unpacked(far[1])
         for here, there, part in self.parts:
             _, table, first, rows = end_rows(pool, entry, here)
-            launches.append(part.bind_rows(table, entry.ends[here], of_cache(pages, there), first, rows, streams))
-        return launches[0] if len(launches) == 1 else ChunkLaunch(launches)
+            found.append(part.bind_rows(table, entry.ends[here], of_cache(pages, there), first, rows, streams))
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +175,9 @@ class MappedJoint:
     def bind(
         self, entry: RoomEntry, far: FarPages, first: int, tokens: int, streams: DeviceStreams, pool: Pool
     ) -> Launch:  # fmt: skip
-        """As `MappedPart.bind`: one after the other, what engines may carry first."""
-        return ChunkLaunch([
-            part.bind(entry, far, first, tokens, streams, pool) for part in (self.at_end, self.tokens)
-        ])  # fmt: skip
+        """As `MappedPart.bind`: both as one launch."""
+        mine = self.tokens.bind(entry, far, first, tokens, streams, pool)
+        return _as_one([*self.at_end.launches(entry, far, streams, pool), mine], self.tokens.join)
 
 
 Mapped = MappedPart | MappedEnd | MappedJoint
@@ -177,6 +196,11 @@ class EngineLaunch(msgspec.Struct, frozen=True):
     most: Most
     #: the stream of the copies where the kernel stores beside them; None: the launch's own
     aside: Any = None
+
+    @property
+    def asides(self) -> tuple[Any, ...]:
+        """Return the streams that it uses beside the launch's own."""
+        return () if self.aside is None else (self.aside,)
 
     @property
     def chosen(self) -> bool:

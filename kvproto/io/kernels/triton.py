@@ -213,6 +213,8 @@ class TritonKernels:
             one = joined(copies)
             return None if one is None else DeviceLaunch(self, bound[0].place, [one], launches)
         cells = [copy for copy in copies if isinstance(copy, Copy)]
+        if not cells:  # into peers' pages: kernels of their own, of which one event tells
+            return DeviceLaunch(self, bound[0].place, copies, launches)
         alike = len(cells) == len(copies) == len(bound) and all(copy.batch is cells[0].batch for copy in cells)
         found = cells[0].batch.join(cells) if alike else None
         return None if found is None else DeviceLaunch(self, bound[0].place, found, launches)
