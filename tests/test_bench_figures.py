@@ -147,3 +147,14 @@ def test_a_goal_that_is_missed_says_whether_the_floor_misses_it(
             for at, (one, least) in enumerate(zip(share, floor, strict=True))]  # fmt: skip
     (line,) = [line for line in goals([run("hybrid", {"rows": rows})]).splitlines() if "pages and state" in line]
     assert line.split("|")[5].strip() == met
+
+
+def test_rooms_that_are_reported_with_their_forward_are_a_goal_of_their_own() -> None:
+    row = {"rooms": 8, "tokens": 1000, "size": 64, "what": "many", "ratio": 0.9, "share": 0.9, "pair": "1->1 on 2"}
+    row |= {"ring": 0, "staging": "device", "route": "cost"}
+    for bench, what in (("hybrid", "pages and state"), ("pipeline", "rooms of 64 MiB together")):
+        rows = [row, row | {"forward": False, "tokens": 8192}, row | {"forward": True, "ratio": 0.96, "share": 0.96}]
+        told = [line.split("|")[1:3] for line in goals([run(bench, {"rows": rows})]).splitlines() if what in line]
+        (one, some), (other, alone) = [[cell.strip() for cell in line] for line in told]
+        assert one.startswith(what) and "forward" not in one and "launch" in other
+        assert "0.9" in some and "0.96" not in some and alone.endswith("0.96")

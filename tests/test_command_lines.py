@@ -104,6 +104,8 @@ WRONG = [
     ("bench grid --pages 48", "--pages 48: a page is a power of two"),
     ("bench grid --pairs tiny --prompts 1", "--prompts 1: with tiny that is not whole MiB"),
     ("bench hybrid --gpus 0", "--gpus: '0' is not from 1"),
+    ("bench hybrid --cpu --forward", "--forward: it is a stream of a device that waits for it"),
+    ("bench pipeline --cpu --forward", "--forward: it is a stream of a device that waits for it"),
     ("bench beside --cpu --ways dear", "--ways: 'dear': there are "),
     ("bench route --sizes 0", "--sizes: '0' is not from 1 to 65536"),
     ("torture --seed many", "--seed: 'many' is no whole number"),

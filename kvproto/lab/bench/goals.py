@@ -16,7 +16,10 @@ from typing import Any, NamedTuple
 from kvproto.lab.bench.flat import Label, MeasuredRow, MeasuredRun, rows_of
 from kvproto.lab.bench.pivot import markdown, number
 
-READY = {"ring": 0, "staging": "device"}
+READY: dict[str, Any] = {"ring": 0, "staging": "device"}
+#: of rows whose rooms were reported as their forward was launched, and of the others; and what the first are called
+FORWARD: Mapping[bool, dict[str, Any]] = {True: {"forward": True}, False: {"forward": lambda forward: not forward}}
+SAID = {True: ", reported with the forward's launch", False: ""}
 OURS = READY | {"route": lambda route: route != "pages"}
 #: what the protocol alone takes of the way from `produced` to the post
 POSTED = "produced to posted, without the gather"
@@ -65,12 +68,13 @@ GOALS = (
     Goal("nvfp4 heads of 72 bytes, 2 of 8 a rank, as endpoints call them: share of the copy", "kernels", "ratio",
          {"table": "kernels", "usual": True, "row": NVFP4_ROW}, least=0.8),
     Goal("host time of such a chunk's call, us, median", "kernels", "host us", {"table": "caches"}, most=45),
-    *(Goal(f"a room of {size} MiB alone: share of its bulk write", "pipeline", "ratio",
-           OURS | {"rooms": 1, "size": size, "beside": True}, ("pair",), least=wanted, floor="floor ratio")
-      for size, wanted in ((64, 0.6), (256, 0.85), (1024, 0.85))),
-    *(Goal(f"rooms of {size} MiB together: share of bulk writes", "pipeline", "ratio",
-           OURS | {"what": "many", "size": size}, ("pair",), least=0.9, floor="floor ratio")
-      for size in (64, 256, 1024)),
+    *(Goal(f"a room of {size} MiB alone{SAID[forward]}: share of its bulk write", "pipeline", "ratio",
+           OURS | FORWARD[forward] | {"rooms": 1, "size": size, "beside": True}, ("pair",), least=wanted,
+           floor="floor ratio")
+      for forward in (False, True) for size, wanted in ((64, 0.6), (256, 0.85), (1024, 0.85))),
+    *(Goal(f"rooms of {size} MiB together{SAID[forward]}: share of bulk writes", "pipeline", "ratio",
+           OURS | FORWARD[forward] | {"what": "many", "size": size}, ("pair",), least=0.9, floor="floor ratio")
+      for forward in (False, True) for size in (64, 256, 1024)),
     Goal("staging in pinned memory, between processes of one host, GB/s", "pipeline", "GB/s",
          {"staging": "pinned", "rooms": _least(2)}, ("pair",), least=20, floor="bulk GB/s"),
     Goal("pages by the pages route: share of NIXL's own lists and indices by hand", "pipeline", "of indexed",
@@ -82,8 +86,9 @@ GOALS = (
     Goal("the grid, times as fast as a write for each page, layer, K and V", "grid", "faster", least=1),
     Goal("after a forward, beyond the last layer group's bulk write, ms", "layers", "over ms", {"groups": _least(2)},
          ("tokens",), most=0.3, floor="floor over ms"),
-    Goal("pages and state of a hybrid model, 8 rooms and more: share of bulk writes", "hybrid", "share",
-         {"rooms": _least(8)}, ("tokens", "rooms"), least=0.95, floor="floor share"),
+    *(Goal(f"pages and state of a hybrid model, 8 rooms and more{SAID[forward]}: share of bulk writes", "hybrid",
+           "share", FORWARD[forward] | {"rooms": _least(8)}, ("tokens", "rooms"), least=0.95, floor="floor share")
+      for forward in (False, True)),
     Goal("the same, what the busiest prefill rank sends, of the mean", "hybrid", "busiest writer", most=1.1),
     *(Goal(f"{work} a transfer of {pool} pools by the default", "beside", "slowdown",
            {"side": side, "pool": pool, "way": "mapped", "percent": 10}, most=most, floor="floor slowdown")

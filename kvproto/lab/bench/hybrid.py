@@ -2,12 +2,13 @@
 
 The model is Qwen3.5-397B-A17B: 15 layers of full attention, 45 of gated delta nets, whose state is 192 MB a request
 whatever its length.  A prefill group of four ranks serves four decode instances of one rank each, as data-parallel
-attention has it.  Rooms are open before the clock runs; the time is from the moment that all of them are produced until
-the last decode rank has handed out the last outcome.  Beside each transfer the same bytes are written by hand: one bulk
-write for each room, prefill rank and reader, through the same transport, polled to their ends by their senders.  Where
-pages are mapped, the kernels of all rooms are launched by hand, too, as soon as the device takes them (`stores`): what
-that takes no protocol can save, since ranks of one GPU take turns on it.  Of few rooms the rows are written piece by
-piece, too, by NIXL's own descriptors in their best form (`descriptors`): lists and requests are prepared beforehand.
+attention has it.  Rooms are open before the clock runs; the time is from the moment that all of them are computed until
+the last decode rank has handed out the last outcome.  They are reported then, or when their forward is launched
+(`--forward`).  Beside each transfer the same bytes are written by hand: one bulk write for each room, prefill rank and
+reader, through the same transport, polled to their ends by their senders.  Where pages are mapped, the kernels of all
+rooms are launched by hand, too, as soon as the device takes them (`stores`): what that takes no protocol can save,
+since ranks of one GPU take turns on it.  Of few rooms the rows are written piece by piece, too, by NIXL's own
+descriptors in their best form (`descriptors`): lists and requests are prepared beforehand.
 
 Every byte of the first transfer is compared, and of one after the timed ones.
 """
@@ -23,6 +24,7 @@ from msgspec.structs import replace
 
 from kvproto.arguments import positive, several
 from kvproto.lab.bench.cache_calls import QWEN, heads
+from kvproto.lab.bench.held_forward import add_forward, need_device_to_wait
 from kvproto.lab.bench.hybrid_rank import HybridForm, HybridRank
 from kvproto.lab.bench.members import spent
 from kvproto.lab.bench.pipeline import LEAD_S, BenchProcesses
@@ -91,8 +93,9 @@ class Hybrid(BenchProcesses):
         busiest = max(form.owed(writer, 0) for writer in range(RANKS)) * RANKS * form.rooms / nbytes
         time_s, bulk_s, store_s = (statistics.median(each or [0.0]) for each in (times, bulks, stores))
         return {
-            "route": form.settings.route, "rooms": form.rooms, "tokens": form.tokens, "chunk_tokens": form.chunk_tokens,
-            "state_groups": form.plan.state_groups, "mb_a_room": 1e-6 * nbytes / form.rooms,
+            "route": form.settings.route, "forward": self.forward, "rooms": form.rooms, "tokens": form.tokens,
+            "chunk_tokens": form.chunk_tokens, "state_groups": form.plan.state_groups,
+            "mb_a_room": 1e-6 * nbytes / form.rooms,
             "ms": 1e3 * time_s, "bulk_ms": 1e3 * bulk_s, "gbs": 1e-9 * nbytes / time_s, "share": bulk_s / time_s,
             **({"stores_ms": 1e3 * store_s, "floor_share": bulk_s / store_s} if maps else {}),
             **({"descriptors_share": bulk_s / (1e-3 * found["descriptors_ms"])} if found else {}), **found,
@@ -114,7 +117,7 @@ class Hybrid(BenchProcesses):
 
     def _moved(self, rooms: int, gen: int) -> float:
         self.members.tell("PD", "ask", gen)
-        return self._spent("run", "PD", gen, lead_s=LEAD_S + rooms * FORWARD_S)
+        return self._spent("run", "PD", gen, self.forward, lead_s=LEAD_S + rooms * FORWARD_S)
 
     def _spent(self, name: str, sides: str, *args: Any, lead_s: float = LEAD_S) -> float:
         return spent(self.members.tell(sides, name, *args, time.perf_counter() + lead_s), sides[-1])
@@ -136,7 +139,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--routes", type=several(str), default=("cost",), help="of staged, pages, cost (default cost)")
     parser.add_argument("--repeats", type=positive, default=7, help="timed transfers a row (default 7)")
     parser.add_argument("--cpu", action="store_true", help="a tiny model in host memory, to see that it works")
+    add_forward(parser)
     options = parser.parse_args(argv)
+    need_device_to_wait(parser, options)
     if options.gpus % 2:
         parser.error(f"--gpus {options.gpus}: half of them are for either side")
     need_gpus(options.gpus, cpu=options.cpu)
@@ -144,7 +149,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     half = options.gpus // 2
     places = [tuple(first + at % half for at in range(count)) for count, first in ((RANKS, 0), (INSTANCES, half))]
     shape = PipelineShape(RANKS, INSTANCES, places[0], places[1])
-    with Hybrid(shape, cuda=not options.cpu, kind=HybridRank) as fleet:
+    with Hybrid(shape, cuda=not options.cpu, kind=HybridRank, forward=options.forward) as fleet:
         forms = [(rooms, tokens, way) for tokens in options.tokens for rooms in options.rooms for way in options.routes]
         for rooms, tokens, way in course.cases(forms):
             form = form_of(rooms, tokens, options.chunk_tokens, options.groups, way, tiny=options.cpu)

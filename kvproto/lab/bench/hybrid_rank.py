@@ -191,9 +191,9 @@ class HybridRank(PipelineRank):
         if self.side == "P":
             self.prefetch([Room(room, gen) for room in self._rooms()])
 
-    def run(self, gen: int, at: float) -> tuple[float, float]:
-        """All rooms, produced at this moment; (begin, end)."""
-        return self.go([(room, gen) for room in self._rooms()], self.case.tokens, at)[:2]
+    def run(self, gen: int, forward: bool, at: float) -> tuple[float, float]:
+        """All rooms, computed at this moment (`PipelineRank.go`); (begin, end)."""
+        return self.go([(room, gen) for room in self._rooms()], self.case.tokens, at, forward)[:2]
 
     def write(self, at: float) -> tuple[float, float]:
         """The same bytes as bulk writes, one for each room and reader: (begin, end)."""

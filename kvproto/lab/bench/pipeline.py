@@ -1,8 +1,9 @@
 """Pipeline: gather, write and scatter through real endpoints beside NIXL's bulk write in the same run.
 
 Every rank is a process of its own, polled without sleeping. The rooms are open and the grants asked for before the
-clock runs; the time is from the moment at which the engine says that all is produced until the last decode rank has
-handed out the outcome. Bulk and transfer take turns, so that both see the same clocks; the bulk write is posted by
+clock runs; the time is from the moment at which all is computed until the last decode rank has handed out the outcome.
+The engine says so then, or when it launches the forward, as engines do that need not wait for its end (`--forward`).
+Bulk and transfer take turns, so that both see the same clocks; the bulk write is posted by
 hand, one from each prefill rank to each decode rank that it owes something, through the same transport to the same
 ring. Bytes are counted once, a row's figure is its median, and the first transfer and one after the timed ones are
 compared in full.
@@ -22,6 +23,7 @@ from typing import Any, Self
 
 from kvproto.arguments import positive
 from kvproto.lab.bench.bare import PagesThere
+from kvproto.lab.bench.held_forward import add_forward, need_device_to_wait
 from kvproto.lab.bench.members import Members, spent
 from kvproto.lab.bench.pipeline_cases import MIB, SHAPES, Case, PipelineShape, cases, mapped
 from kvproto.lab.bench.pipeline_rank import EndpointForm, Moment, PipelineRank
@@ -45,6 +47,8 @@ class BenchProcesses:
     members: Members = field(default_factory=Members)
     #: what each process is
     kind: type[PipelineRank] = PipelineRank
+    #: rooms are reported as their forward is launched
+    forward: bool = False
     #: seconds of the bulk write of so many MiB, as last measured: for rings that are smaller than the room
     bulk: dict[int, float] = field(default_factory=dict)
 
@@ -107,7 +111,7 @@ class BenchProcesses:
         by_index, noted = (statistics.median(each) for each in at_end)
         return {
             **asdict(case), "seconds": round(case.seconds), "pair": self.shape.name, "links": len(form.plan.shares),
-            "bytes": nbytes, "right": right, "odd": odd,
+            "bytes": nbytes, "right": right, "odd": odd, "forward": self.forward,
             "ms": 1e3 * statistics.median(times), "gbs": 1e-9 * nbytes / statistics.median(times),
             "best_gbs": 1e-9 * nbytes / min(times), "all_ms": [round(1e3 * t, 4) for t in times],
             "all_bulk_ms": [round(1e3 * t, 4) for t in bulks],
@@ -160,7 +164,7 @@ class BenchProcesses:
         """Move these rooms once; return the seconds, and when what happened."""
         rooms = [(name, gen) for name in names]
         self.members.tell("PD", "open", rooms, tokens)
-        told = self.members.tell("PD", "go", rooms, tokens, time.perf_counter() + LEAD_S)
+        told = self.members.tell("PD", "go", rooms, tokens, time.perf_counter() + LEAD_S, self.forward)
         begin = min(begin for (side, _), (begin, _, _) in told.items() if side == "P")
         end = max(end for (side, _), (_, end, _) in told.items() if side == "D")
         logs = {f"{side}{index}": log for (side, index), (_, _, log) in told.items()}
@@ -275,12 +279,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--repeats", type=positive, default=15, help="timed transfers a row (default 15)")
     parser.add_argument("--maps", action="store_true", help="as costs less, where kernels may store into mapped pages")
     parser.add_argument("--cpu", action="store_true", help="host memory and torch kernels: for a machine without GPUs")
+    add_forward(parser)
     options = parser.parse_args(argv)
+    need_device_to_wait(parser, options)
     names = options.pairs
     need_gpus(max(SHAPES[name].gpus for name in names), cpu=options.cpu)
     course, rows = Course("pipeline", argv, options), list[dict[str, Any]]()
     for turn, name in enumerate(names):
-        with BenchProcesses(SHAPES[name], cuda=not options.cpu) as fleet:
+        with BenchProcesses(SHAPES[name], cuda=not options.cpu, forward=options.forward) as fleet:
             found = cases(name, options.what, options.repeats)
             for case in course.cases(mapped(found) if options.maps else found, len(names) - turn):
                 rows.append(fleet.run(case))

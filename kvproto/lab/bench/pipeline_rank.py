@@ -28,6 +28,7 @@ from kvproto.io.transports.base import Completed
 from kvproto.io.transports.nixl import NixlTransport
 from kvproto.io.transports.regions import bulk
 from kvproto.lab.bench.bare import DECODE, PagesThere, await_tags, begin_at, receive, send, store
+from kvproto.lab.bench.held_forward import HeldForward
 from kvproto.lab.bench.indexed_pages import IndexedPages
 from kvproto.lab.bench.pools import MARKER, empty_pool, mark, seeded_bytes
 from kvproto.layout.cut import Cut, chunks
@@ -81,6 +82,7 @@ class PipelineRank:
         self._aside: dict[str, tuple[Any, EndpointForm, list[Moment], Any]] = {}
         self._of: tuple[Layout, bool] | None = None
         self._filled: tuple[Any, ...] = ()
+        self._held: HeldForward | None = None
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
 
@@ -237,15 +239,30 @@ class PipelineRank:
         waits = PSend.AWAIT_GRANT, PSend.AWAIT_PAGES
         return bool(sends) and all(v.state not in waits or at >> 16 == AUX_CHUNK for at, v in sends.items())
 
-    def go(self, rooms: list[tuple[int, int]], tokens: int, at: float) -> tuple[float, float, list[Moment]]:
-        """Report all as produced at the moment `at`, poll until the rooms are over; return (begin, end, log)."""
-        endpoint, left = self.endpoint, len(rooms)
+    def go(
+        self, rooms: list[tuple[int, int]], tokens: int, at: float, forward: bool = False
+    ) -> tuple[float, float, list[Moment]]:  # fmt: skip
+        """Have all computed at the moment `at`, poll until the rooms are over; return (begin, end, log).
+
+        They are reported then, or before, as their `forward` is launched.
+        """
+        endpoint, left, names = self.endpoint, len(rooms), [Room(*room) for room in rooms]
         self.log.clear()
-        begin = begin_at(endpoint, at)
-        if self.side == "P":
-            for number, (room, gen) in enumerate(rooms, 1):
-                endpoint.produced(Room(room, gen), tokens)
-                endpoint.aux(Room(room, gen), b"token")
+        if forward and self.side == "P":
+            self._held = self._held or HeldForward(self.device)
+            event = self._held.begin()
+            for name in names:
+                endpoint.produced(name, tokens, event)
+            begin = begin_at(endpoint, at)
+            self._held.end()
+            endpoint.poll()
+            for name in names:  # the tokens are sampled from what the forward computes last
+                endpoint.aux(name, b"token")
+        else:
+            begin = begin_at(endpoint, at)
+            for number, name in enumerate(names if self.side == "P" else (), 1):
+                endpoint.produced(name, tokens)
+                endpoint.aux(name, b"token")
                 if not number % FORWARD:
                     endpoint.poll()
         while left:
@@ -257,7 +274,7 @@ class PipelineRank:
                     raise RuntimeError(f"{self.side}{self.index}: {outcome.room} failed: {outcome.cause}; {reports}")
             give_way()
             if time.perf_counter() > begin + LONGEST_S:
-                raise TimeoutError("\n".join(endpoint.explain(Room(*room)) for room in rooms))
+                raise TimeoutError("\n".join(map(endpoint.explain, names)))
         end = time.perf_counter()
         gone = [0]
         self._until(lambda: _count(gone, endpoint.released()) >= len(rooms))
