@@ -33,7 +33,7 @@ class Settings(msgspec.Struct, frozen=True):
     #: chunks of a room that are asked for at a time
     window: int = 4
     #: local staging slots of a prefill rank, of which one decode rank among several holds all but one at most, and the
-    #: size of each (0: as large as the largest part; a part that does not fit a slot goes over pages)
+    #: size of each (0: as large as the largest part; a part that does not fit a slot goes page to page)
     slots: int = 4
     slot_bytes: int = 0
     #: requests of a prefill rank that one decode rank has not answered yet; further sends queue for a credit

@@ -267,10 +267,10 @@ AT_FIRST: dict[str, Any] = {
 }  # fmt: skip
 AFTERWARDS = {
     "sliding windows in the blocks of full attention": caches(FullAttentionSpec(sliding_window=128)),
-    "chunked local attention with KV of their own (spec.attention_chunk_size": caches(
+    "or chunked local attention (spec.attention_chunk_size": caches(
         uniform(FULL, FullAttentionSpec(attention_chunk_size=8192))
     ),
-    "the KV of its draft (window.extra_retained_tokens=2)": caches(FULL, SlidingWindowSpec(extra_retained_tokens=2)),
+    "beyond its own KV (window.extra_retained_tokens=2)": caches(FULL, SlidingWindowSpec(extra_retained_tokens=2)),
     "recurrent states beside sliding windows": caches(FULL, MambaSpec(), SlidingWindowSpec()),
     "recurrent states other than gated delta nets": caches(FULL, MambaSpec(mamba_type="MAMBA2")),
     "prefix hits of a recurrent state (state.mamba_cache_mode=all)": caches(FULL, MambaSpec(mamba_cache_mode="all")),
@@ -278,7 +278,7 @@ AFTERWARDS = {
     "a quantized cache whose scales": caches(FullAttentionSpec(kv_quant_mode=Mode.INT8_PER_TOKEN_HEAD)),
     "beside its rows (spec.cache_dtype_str=nvfp4_ds_mla)": caches(MLAAttentionSpec(cache_dtype_str="nvfp4_ds_mla")),
     "a form of cache that no pool expresses": caches(MLAAttentionSpec(model_version="deepseek_v4")),
-    "the KV of its draft (group.is_eagle_group=True)": caches(FULL, is_eagle_group=True),
+    "beyond its own KV (group.is_eagle_group=True)": caches(FULL, is_eagle_group=True),
     "a second tier of the KV cache": caches(FULL, host_resident=True),
     "storage) (caches.hisparse_shared_host_pool=True)": caches(FULL, shared_host_pool=True),
     "kind.NewSpec=True, which no rule": caches(NewSpec()),

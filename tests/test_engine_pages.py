@@ -273,7 +273,7 @@ def test_kernels_of_a_chunk_are_one_launch_behind_what_engines_are_given() -> No
     busy = 20
     launch("stream", None)
     assert told[3:] == ["engine 5", "engine 6", "rest of other", "rest of state and tokens"]
-    assert by_engines(launch)
+    assert by_engines(launch) and [each.asides for each in launch.launches[:2]] == [(aside,)] * 2
     # Kernels that cannot be joined follow one another.
     alone = MappedJoint(part("tokens", apart=True, join=lambda _: None), MappedEnd(((0, 0, ends[0]),), (), {}), (), {})
     told.clear()
@@ -313,7 +313,7 @@ def test_what_the_kernel_carries_whole_is_launched_as_it_was_asked() -> None:
     pages, kernel = np.array([], np.int64), Kernel()
     launch = EngineLaunch(cast("Any", None), pages, pages, (), kernel, lambda: 100)
     launch("stream", "after")
-    assert kernel.asked == [("stream", "after")]
+    assert kernel.asked == [("stream", "after")] and launch.asides == ()
 
 
 def test_a_chunk_goes_by_engines_where_some_launch_of_it_does() -> None:

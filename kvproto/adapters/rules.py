@@ -52,13 +52,17 @@ Declared = dict[str, Callable[[], Any]]
 CONTEXT = Lack("context parallelism", "serve with a context-parallel size of 1, for prefill and for decode")
 NODES = Lack("an instance on several nodes", "keep each instance on one node, and start more instances")
 ELASTIC = Lack("ranks that join a running instance", "serve without elastic expert parallelism")
-DRAFTS = Lack("speculative decoding and the KV of its draft", "serve without a speculative algorithm on both sides")
+DRAFTS = Lack(
+    "a draft that needs tokens, states or an instance beyond its own KV",
+    "serve without a speculative algorithm on both sides",
+)
 WINDOWS = Lack(
-    "sliding windows or chunked local attention with KV of their own",
-    "serve a model whose layers all attend fully, or use the engine's own connector",
+    "windows in a circular buffer, windows over latents, or chunked local attention",
+    "serve a model without them, or use the engine's own connector",
 )
 SPARSE = Lack(
-    "the index keys of sparse attention (DSA, NSA)", "serve a model without them, or use the engine's own connector"
+    "pooled, pending or compressed keys of sparse attention",
+    "serve a model without them, or use the engine's own connector",
 )
 SCALES = Lack(
     "a quantized cache whose scales or packed blocks lie beside its rows",

@@ -402,7 +402,7 @@ class SendOpened(SendEvent, frozen=True):
 
     `native_notify`: a staged write of this rank's transport carries its own notification.  `staged_cost` and
     `pages_cost`: what the room would take by each route, in seconds (`kvproto.layout.costs`); `aux`: it is the aux row,
-    by neither; `closed`: there is no way over pages.
+    by neither; `closed`: it cannot go page to page.
     """
 
     to: Target

@@ -82,7 +82,7 @@ class Hello(Body, tag="HELLO", frozen=True):
     session: U64
     #: the sender's engine instance: a number of its own
     group: Annotated[int, Meta(ge=1)]
-    #: the sender's place in its group, stage · tp + place
+    #: the sender's number in its group, stage · tp + tp_rank
     rank: U32
     #: how the sender's KV is cut; both sides derive who owes what to whom from the two layouts
     layout: Layout

@@ -2,8 +2,8 @@
 
 Three things are asked of a message before any machine sees it.
 
-*Its link* (`LinkIs`).  A frame from a place that no link is bound to is a stranger's; one of another epoch, or of a
-link that is not up, is stale.  Only the handshake and the beats are heard from those.  From an address that is tried
+*Its link* (`LinkIs`).  A frame from a connection that no link is bound to is a stranger's; one of another epoch, or of
+a link that is not up, is stale.  Only the handshake and the beats are heard from those.  From an address that is tried
 beside a link nothing is heard but the answer to the call.
 
 *Its sender's right to speak of the room* (`SenderIs`). A room belongs to one group of the other side: on a decode
@@ -13,8 +13,8 @@ and count from nobody without it. Until the engine has spoken a room
 is whose who asks first, and an OPEN that shows another claim is a rival's: it is dropped, and its sender repeats it
 until the engine has said whose the room is. Whoever is not of the room's group is no party, whatever its rank's
 number: it is not heard, and told at most that the room is not its own, so that it need not wait. This one rule stands
-before all messages about rooms. In the same way a place speaks for one rank only: a call from a link's place that
-names another rank is not heard.
+before all messages about rooms. In the same way a connection speaks for one rank only: a call by a link's connection
+that names another rank is not heard.
 
 *Its chunk* (`ChunkIs`, decode rank).  What a writer says of a chunk that has a grant is the grant's; what it says of
 any other is the room's, which alone knows whether the chunk is in place, to be granted, or none of its own.
@@ -35,7 +35,7 @@ from kvproto.protocol.states import Cause
 class LinkIs(Fact):
     """The state of the link by which a message came."""
 
-    #: none: the message came from a place that no link is bound to
+    #: none: the message came by a connection that no link is bound to
     STRANGER = 0
     #: not up, or the message is of another epoch
     STALE = 1
@@ -48,11 +48,11 @@ class LinkIs(Fact):
 class SenderIs(Fact):
     """The sender's relation to the room; of a call: to the rank that it names."""
 
-    #: the room is nobody's yet, or not known here; the call comes from a place that no link is bound to
+    #: the room is nobody's yet, or not known here; the call comes by a connection that no link is bound to
     UNCLAIMED = 0
-    #: the sender is of the group that the room belongs to; the call names the rank whose place it comes from
+    #: the sender is of the group that the room belongs to; the call names the rank whose connection it comes by
     PARTY = 1
-    #: the room is another group's; the call comes from another rank's place
+    #: the room is another group's; the call comes by another rank's connection
     OUTSIDER = 2
     #: another one has claimed the room, and the prefill engine has not said whose it is
     RIVAL = 3

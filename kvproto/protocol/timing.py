@@ -26,11 +26,11 @@ class Timing(msgspec.Struct, frozen=True, gc=False):
 
     #: resend a message that the peer answers at once
     resend: Timer = Timer(0.25, 8, 2.0)
-    #: resend the request for a region or its watermark; then the part goes over pages
+    #: resend the request for a region or its watermark; then the part goes page to page
     grant_retry: Timer = Timer(0.25, 3, 1.0)
-    #: poll whether the ring moves, while the decode rank has the request in its queue; then the part goes over pages
+    #: poll whether the ring moves, while the decode rank has the request in its queue; then the part goes page to page
     queue_retry: Timer = Timer(2.0, 2)
-    #: poll whether the chunk's other writers, whose KV is computed later, have requested it; then it goes over pages
+    #: poll whether the chunk's other writers, whose KV is computed later, have requested it; then it goes page to page
     fan_in_retry: Timer = Timer(2.0, 15)
     #: call a prefill rank, open a room at it
     call: Timer = Timer(0.5, 10, 8.0)
@@ -81,7 +81,7 @@ class Timing(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def return_(self) -> Timer:
-        """Return the timer of calls after a loss: as many as make up the lease and the longest write.
+        """Calls after a loss: as many as make up the lease and the longest write.
 
         They do not back off: regions and pages wait for the answer, or for the last call's end.
         """
@@ -100,7 +100,7 @@ class Timing(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def flight_(self) -> Timer:
-        """Return the timer of a write in flight: the longest write, after as long as its peer may be silent."""
+        """A write in flight: the longest write, after as long as its peer may be silent."""
         # A process that is stopped takes in nothing, and keeps its link for `silence`; then the write goes on.
         return Timer(self.silence.period + self.write.period)
 
@@ -111,7 +111,7 @@ class Timing(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def idle_(self) -> Timer:
-        """Return the timer of a stalled decode room: it asks twice, and gives up when `stall` is over."""
+        """A stalled decode room: it asks twice, and ends when `stall` is over."""
         return Timer(self.stall.period / 3, 2)
 
     def named(self, name: str) -> Timer:

@@ -133,7 +133,7 @@ class PrefillRank(PrefillQueues):
         left = self.settings.page_writes - len(self.permits)
         send = self.sends.get(room, {}).get(key)
         mark, full = link.mark_round << 48 | link.mark_tail, not left or self._barred(left, self.permits) == at
-        # Where there is no way over pages, waiting is always cheaper.
+        # Where it cannot go page to page, waiting is always cheaper.
         pages_extra_s = NO_ROUTE if send is not None and send.closed else 0.0
         if not pages_extra_s and chunk != AUX_CHUNK:
             estimate = self.end_estimate if send is not None and send.to.cut.state else self.estimate

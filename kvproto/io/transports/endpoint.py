@@ -57,7 +57,7 @@ class Header(msgspec.Struct, frozen=True):
 class InstanceDescription(Header, frozen=True):
     """One life of one instance, as of `serial`."""
 
-    #: this life of this process, by a name that no other life has
+    #: this incarnation of the process, by a name that no other incarnation has
     instance: Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
     #: counts up with every change of the regions: of two descriptions of one instance the higher one holds
     serial: Count

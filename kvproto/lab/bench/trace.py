@@ -33,7 +33,7 @@ from kvproto.settings import Route
 EXAMPLES = """
 examples:
   kvproto bench trace conversation.jsonl --thin 8                        one instance of TP4, one of TP2
-  kvproto bench trace azure.csv --prefill 2:4 --decode 1:8 --closed      pools that are not open to writes over pages
+  kvproto bench trace azure.csv --prefill 2:4 --decode 1:8 --closed      pools that are closed to page-to-page writes
   kvproto bench trace conversation.jsonl --speed 2000 --ring 4           slow forwards, a ring of 4 GiB
   kvproto bench trace conversation.jsonl --loss 0.01 --failed-writes 0.001 --aborts 0.05
   kvproto bench trace conversation.jsonl --prefill 100:1 --decode 100:1 --requests 100000 --pace 100 --ways prefetch
@@ -85,7 +85,7 @@ def parser() -> argparse.ArgumentParser:
                           help="as of an endpoint (default 512)")  # fmt: skip
     protocol.add_argument("--slots", type=positive, default=4, help="slots of a prefill rank (default 4)")
     protocol.add_argument("--window", type=positive, default=4, help="as Settings.window (default 4)")
-    protocol.add_argument("--closed", action="store_true", help="pools at decode are closed to writes over pages")
+    protocol.add_argument("--closed", action="store_true", help="pools at decode are closed to page-to-page writes")
     net = made.add_argument_group("links and faults")
     net.add_argument("--link", choices=[*PROFILES], default="rdma", help="what a link costs (default rdma)")
     net.add_argument("--beat", type=real(0.1, 60), default=1.0, metavar="S",

@@ -21,7 +21,7 @@ from kvproto.lab.demo.times import spread
 
 ROWS = (
     ("rooms", "rooms"), ("aborted", "aborted half-way"), ("chunks", "chunks"), ("bytes", "bytes written"),
-    ("writes", "staged writes"), ("pages", "parts page by page"), ("direct", "parts page to page"),
+    ("writes", "staged writes"), ("pages", "parts page to page"), ("direct", "parts as whole blocks"),
     ("pieces", "pieces written"), ("deferrals", "sends deferred"),
     ("refused", "too large to stage"), ("impatient", "out of patience"), ("lapsed", "lease over"),
     ("wraps", "wraps of the ring"), ("scatters", "scatters"),

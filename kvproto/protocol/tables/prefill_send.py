@@ -39,17 +39,17 @@ queued send: a replay whose queue was minutes long took twice the steps, and no 
 Pages are expensive: many small writes instead of one.  As long as the watermark rises the queue moves, and no try is
 used up.  While it stands still tries are used up, and a send leaves only after it has waited for as long as pages
 take longer (`pages_extra_s`).  So waiting and pages together cost at most twice what the better of the two would have.
-Where there is no way over pages, waiting is always cheaper: the room's own timers end it, never its patience with the
+Where it cannot go page to page, waiting is always cheaper: the room's own timers end it, never its patience with the
 ring.  The KV of another writer is awaited for as long as a forward may take, not for ever: two engines that compute
 two rooms in opposite orders, and keep the memory of one until it is sent, would wait for each other.  Only so many
 sends at a time write page to page; the others queue for a permit (`AWAIT_PERMIT`).  While all permits are taken, no
 send leaves the ring.
 
 At most one staged write is ever begun: the only row that begins one leaves `GATHERING` for `WRITING`, and no row
-leads back.  A write is a machine of its own (`prefill_write`).  A staged one that fails is retried over pages as soon
+leads back.  A write is a machine of its own (`prefill_write`).  A staged one that fails is retried page to page as soon
 as no byte of it can land any more (`retries`): the region is given up before the pages are named.  Its writes into
 pages are not retried: some of them may have landed, and to begin again would repeat the bulk.  Where there is no way
-over pages, nothing is retried.  Each other failure fails the room.
+page to page, nothing is retried.  Each other failure fails the room.
 
 A write of which nothing was posted when its lease ended (`WriteLapsed`) has not failed.  The region is still the
 send's; it asks for the region once more and has it for another lease, as it does where the lease ends earlier.  The
@@ -140,7 +140,7 @@ class PSendValue(Value, frozen=True, gc=False):
     pages: bytes = b""
     #: the staged write carries its own notification
     native_notify: bool = False
-    #: there is no way over pages
+    #: it cannot go page to page
     closed: bool = False
     #: the part was confirmed before its write was seen to end
     acked: bool = False
@@ -201,7 +201,7 @@ def produced(v: V, e: On, now: float) -> bool:
 
 
 def closed(v: V, e: SendEvent, now: float) -> bool:
-    """There is no way over pages."""
+    """It cannot go page to page."""
     return v.closed
 
 
@@ -274,7 +274,7 @@ def settled_after_ack(v: V, e: WriteFailed, now: float) -> bool:
 
 
 def retries(v: V, e: WriteFailed, now: float) -> bool:
-    """No byte of the failed write can land any more, and there is a way over pages."""
+    """No byte of the failed write can land any more, and it can go page to page."""
     return e.settled and not v.closed
 
 

@@ -26,12 +26,12 @@ def noticed(t: Timing) -> float:
 
 
 def harmless(t: Timing) -> float:
-    """Bound a decode rank's wait for a lost prefill rank: calls for as long as lease and write."""
+    """A decode rank's wait for a lost prefill rank: calls for as long as lease and write."""
     return sum(t.return_.after(times) + QUANTUM for times in range(t.return_.tries + 1))
 
 
 def answered(t: Timing) -> float:
-    """Bound a decode rank's wait after its outcome while prefill ranks live: they drain, scatters end."""
+    """A decode rank's wait after its outcome while prefill ranks live: they drain, scatters end."""
     return drains(t)
 
 
@@ -41,5 +41,5 @@ def bereft(t: Timing) -> float:
 
 
 def longest(t: Timing) -> float:
-    """Bound a decode rank's wait after its outcome at worst: a prefill rank drains long and dies unheard."""
+    """A decode rank's wait after its outcome at worst: a prefill rank drains long and dies unheard."""
     return drains(t) + bereft(t)

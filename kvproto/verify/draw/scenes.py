@@ -121,7 +121,7 @@ def _scene(play: Callable[[], SceneStage], title: str, *, aside: bool = False) -
 SCENES: tuple[Scene, ...] = (
     _scene(well, "The usual way: two prefill ranks fill one decode rank's grant"),
     _scene(deferral, "Deferral: the second chunk's promise waits for the watermark"),
-    _scene(slices, "Slice fallback: the chunk does not fit the ring and goes over pages"),
+    _scene(slices, "Slice fallback: the chunk does not fit the ring and goes page to page"),
     _scene(told, "A write that carries its notification: confirmed before its writer has seen it end"),
     _scene(repeated, "A lost answer: the timer asks again"),
     _scene(abort, "Abort: decode gives up while a write is in flight"),

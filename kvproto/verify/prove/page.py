@@ -31,15 +31,15 @@ kvproto mutate --tables --file decode_grant --operator loosen    # its guards ta
 
 A table's *invariant* stands beside its rows ([kvproto/verify/claims](../kvproto/verify/claims)), in their
 vocabulary: plain functions of the value. A *witness* remembers what the machine has done and seen: what is in flight,
-who holds what. Proved is, for each state and event, that the first value fulfils the invariant, that every row which
-can fire leads to a value that does, and that what is *promised* of each effect is so. Masks are sets of any size; a
-time is any number. No row raises, or leaves something of another kind than belongs in its place (S10, of these steps);
-and what a step leaves behind is about the room, the chunk, the peer and the link that its event was about (S9). Whoever
-breaks the contract is not in these proofs unless a row says so: `kvproto fuzz` and the hostile worlds are for that.
+who holds what. For each state and event three things are proved: the initial value satisfies the invariant, every row
+that can fire keeps it, and every effect satisfies what is *promised* of it. Masks are sets of any size; a time is any
+number. No row raises, or leaves a value of the wrong type (S10, of these steps). A step changes only the room, chunk,
+peer and link of its event (S9). Peers that break the protocol are outside of these proofs, except where a row handles
+them: `kvproto fuzz` and the hostile worlds test them.
 
-Of liveness (L1 to L5) is proved what each step owes to it: when a time begins anew and by which timer, what is counted,
-who is told to stop, in which order regions come into use. That everything ends is not. Nor are the handlers, the codec,
-the layouts and the kernels, which have tests. Lemmas that are open have names (below).
+Of liveness (L1 to L5) each step's contribution is proved: which timer restarts, what is counted, who is told to stop,
+and in which order regions become usable. That every room ends is not proved. Handlers, codec, layouts and kernels are
+tested, not proved. Unproved lemmas are listed by name below.
 
 What is not proved is shown as a *counterexample to induction*: state, witness, event, row, and what comes of it. The
 run that leads there may or may not exist. In the first case the row is wrong; else the invariant has to say more. An
@@ -89,7 +89,7 @@ def _claims(claims: Claims[Any, Any]) -> Iterator[str]:
     yield table_md(("property", "promised"), promised) + "\n"
     if claims.assumptions:
         assumed = [(_events(claim.about), claim.text, claim.paid) for claim in claims.assumptions]
-        yield table_md(("when", "assumed", "who gives his word"), assumed) + "\n"
+        yield table_md(("when", "assumed", "guaranteed by"), assumed) + "\n"
 
 
 def _events(events: tuple[type, ...]) -> str:

@@ -31,7 +31,7 @@ def per_token_writes(b: TablePatch) -> None:
 
 @mutation("closed-gives-up", "withdraw-closed", "sometimes")
 def closed_gives_up(b: TablePatch) -> None:
-    """KV that is taken back gives the ring up for good, although there is no way over pages."""
+    """KV that is taken back gives the ring up for good, although it cannot go page to page."""
 
     def never(v: Any, e: Any, now: float) -> bool:
         return False
@@ -157,13 +157,13 @@ def error_kills_worker(b: TablePatch) -> None:
 
 @mutation("retry-of-an-unsettled-write", "doubt", "S1", "S4")
 def retry_of_an_unsettled_write(b: TablePatch) -> None:
-    """A failed staged write is retried over pages while its bytes may still land (beside the catalogue)."""
+    """A failed staged write is retried page to page while its bytes may still land (beside the catalogue)."""
     b.change(SENDS, b.rows(SENDS, PSend.WRITING, ev.WriteFailed, "retries"), when=always)
 
 
 @mutation("one-room-blacklists-peer", "no-ring", "S9")
 def one_room_blacklists_peer(b: TablePatch) -> None:
-    """A chunk that is not staged fails its room, instead of going over pages."""
+    """A chunk that is not staged fails its room, instead of going page to page."""
     b.change(SENDS, b.rows(SENDS, PSend.AWAIT_GRANT, ev.StagingDenied), do=(ps.fail_write,))
 
 
@@ -183,7 +183,7 @@ def read_before_produced(b: TablePatch) -> None:
 
 @mutation("capacity-inversion", "memory", "L1", "L2", "L5")
 def capacity_inversion(b: TablePatch) -> None:
-    """Sends wait for the ring for ever; the way over pages is closed."""
+    """Sends wait for the ring for ever; it cannot go page to page."""
     for state in BEFORE:
         b.drop(SENDS, b.rows(SENDS, state, TimerFired, None))
         b.change(SENDS, b.rows(SENDS, state, TimerFired, "patient"), when=None)
