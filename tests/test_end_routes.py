@@ -90,6 +90,16 @@ def test_every_byte_of_windows_goes_into_its_pages(pair: list[Layout], *, maps: 
         both.rest()
 
 
+@pytest.mark.parametrize("maps", MAPS)
+def test_windows_with_pages_of_one_token_go_into_the_pages_that_are_named(*, maps: bool) -> None:
+    pair = windows.sides(windows.FULL, windows.LOCAL, tp=(1, 1), page=(1, 1))
+    with WindowPair(*pair, chunk_tokens=8, settings=OVER_PAGES, digests=False, maps=maps) as both:
+        rooms = [both.open(21), both.open(7)]
+        both.finish(*rooms)
+        both.check(*rooms)
+        all_over_pages(both, maps=maps)
+
+
 def test_long_rows_of_state_go_by_copy_engines_and_short_ones_by_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     made = list[HostEngine]()
 

@@ -144,7 +144,7 @@ class MappedPages:
         if copy is None:
             return None
         engine, size = engine_pages(long, gpu, slots=slots) if long else None, plan.decode.page_size
-        numbers = self._numbered(pages) if end and size == 1 and pages <= MOST_SLOTS else None
+        numbers = self._numbered(pages) if slots and pages <= MOST_SLOTS else None
         apart = self.transport.apart(peer)
         join = self.kernels.join
         return MappedPart(copy, tuple(sources), pages, size, maps, engine, left, self.most, numbers, apart, join)

@@ -114,7 +114,7 @@ class MappedPart:
 
     def _there(self, theirs: bytes, streams: DeviceStreams) -> torch.Tensor:
         """Return the peer's page numbers on the device."""
-        if self.numbers is None:
+        if self.numbers is None or len(theirs) > WORD:  # behind a number lie the next ones, whichever they name
             return streams.place_peer(theirs)
         return self.numbers[WORD * int.from_bytes(theirs[:WORD], "little") :]
 
