@@ -24,6 +24,7 @@ from kvproto.layout.plan import Plan
 from kvproto.room import Room, Status
 from kvproto.settings import DECODE_GROUP, PREFILL_GROUP, Settings
 from kvproto.verify.testing import inside
+from kvproto.verify.testing.deferred_kernels import DeferredKernels
 from kvproto.verify.testing.pair import Pair
 from kvproto.verify.testing.pools import noise
 
@@ -234,3 +235,21 @@ def test_a_table_given_by_the_engine_may_change_afterwards() -> None:
         pair.open_prefill(room)
         pair.finish(room)
         pair.check(room)
+
+
+@pytest.mark.parametrize("side", ["gather_parts", "scatter"])
+def test_for_want_of_memory_for_digests_nothing_is_under_way(monkeypatch: pytest.MonkeyPatch, side: str) -> None:
+    def refuse(*_: object, **__: object) -> torch.Tensor:
+        raise torch.OutOfMemoryError("no memory for digests")
+
+    inner, shape = DeferredKernels(), layout(1)
+    kernels, pool, (share,) = DigestingKernels(inner, shape, 0), noise(shape, 0, 4, 1), Plan(shape, shape, 8).shares
+    parts = [(share, torch.empty(pool.part_bytes(share, 8), dtype=torch.uint8))]
+    for patched in ("empty", "sum"):  # before the launch there may be no memory, and behind it none is needed
+        with monkeypatch.context() as patch:
+            patch.setattr(torch if patched == "empty" else torch.Tensor, patched, refuse)
+            try:
+                getattr(kernels, side)(pool, torch.arange(4), 0, 8, parts)
+            except torch.OutOfMemoryError:
+                assert patched == "empty" and not inner.pending
+    assert len(inner.pending) == 1

@@ -70,8 +70,9 @@ class DigestingKernels(Kernels):
     ) -> Ticket:  # fmt: skip
         cell = pool, table, first, tokens
         made = self._made_for(pool, table, parts, stream) if digest is None else digest
+        sums = _sums_for(made, stream)
         ticket = self._inner.gather_parts(*cell, parts, stream=stream, after=after, digest=made)
-        self._keep("gather", table, first, parts, made, stream)
+        self._keep("gather", table, first, parts, made, sums, stream)
         return ticket
 
     def scatter(
@@ -80,8 +81,9 @@ class DigestingKernels(Kernels):
     ) -> Ticket:  # fmt: skip
         cell = pool, table, first, tokens
         made = self._made_for(pool, table, parts, stream) if digest is None else digest
+        sums = _sums_for(made, stream)
         ticket = self._inner.scatter(*cell, parts, stream=stream, after=after, digest=made)
-        self._keep("scatter", table, first, parts, made, stream)
+        self._keep("scatter", table, first, parts, made, sums, stream)
         return ticket
 
     def cross(self, pool: Pool, crossings: Sequence[Crossing], most: Most = all_of_them) -> PagesCopy | None:
@@ -126,13 +128,13 @@ class DigestingKernels(Kernels):
 
     def _keep(
         self, side: Side, table: torch.Tensor, first: int, parts: Sequence[StagedPart], digest: torch.Tensor | None,
-        stream: Any,
+        sums: torch.Tensor | None, stream: Any,
     ) -> None:  # fmt: skip
         """The sums of a call that was queued; a repeated call's take the place of the first one's."""
-        if digest is None:
+        if digest is None or sums is None:
             return
         with on_stream(stream):
-            sums = digest.sum(0)
+            torch.sum(digest, 0, out=sums)
         with self._lock:
             _, made = self._made.setdefault(id(table), (table, {}))
             made[first, tuple(share for share, _ in parts)] = side, sums, stream
@@ -158,3 +160,11 @@ class DigestingKernels(Kernels):
             unit = layout.units_of(kind, self._index)[0] + (piece.src_unit if source else piece.dst_unit)
             for at in kind.layers[layer : layer + piece.layers]:
                 yield from ((first, at, number, kind.name) for number in range(unit, unit + piece.units))
+
+
+def _sums_for(digest: torch.Tensor | None, stream: Any) -> torch.Tensor | None:
+    """Return memory for the sums of a call, before it is queued: for want of it nothing may be under way."""
+    if digest is None:
+        return None
+    with on_stream(stream):
+        return torch.empty(digest.shape[1], dtype=digest.dtype, device=digest.device)
