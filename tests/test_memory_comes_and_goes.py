@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import gc
 import itertools
+import time
 import weakref
 from collections.abc import Iterator
+from threading import Event as Flag
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +24,7 @@ from support.stories import layout
 from kvproto.endpoint.decode_endpoint import DecodeEndpoint
 from kvproto.endpoint.endpoint import LINGER_S, Endpoint
 from kvproto.endpoint.endpoint_events import EndpointEvent, PeerLeft, PeerUp, PoolAttached, PoolDetached
+from kvproto.endpoint.pool_attachment import ATTACHES
 from kvproto.errors import ArgumentError
 from kvproto.fsm.vocabulary import Event
 from kvproto.io.clock import ManualClock
@@ -130,6 +134,42 @@ def test_a_detached_endpoint_holds_no_tensor_of_the_pool(one: Sleepers) -> None:
     one.sleep(*one.endpoints)
     gc.collect()
     assert not any(ref() is not None for ref in held)
+
+
+def test_a_thread_that_polls_is_refused_and_not_blocked_while_another_one_attaches(one: Sleepers) -> None:
+    decode, said, over = one.decodes[0], list[str](), Flag()
+    one.sleep(decode)
+
+    def poll() -> None:
+        decode.adopt()
+        while not inside(decode).loop._inbox:  # the other thread's attach waits for a pass
+            time.sleep(1e-3)
+        for call in (decode.detach, lambda: decode.attach(one.fresh(decode))):
+            try:
+                call()
+            except ArgumentError as error:
+                said.append(str(error))
+        while not over.wait(1e-3):
+            decode.poll()
+
+    polling = Thread(target=poll, daemon=True)
+    polling.start()
+    while inside(decode).loop.mine:
+        time.sleep(1e-3)
+    attaching = Thread(target=lambda: decode.attach(one.fresh(decode)), daemon=True)
+    attaching.start()
+    attaching.join(10.0)
+    over.set()
+    polling.join(10.0)
+    if attaching.is_alive() or polling.is_alive():
+        inside(decode).loop._closing = True  # the fixture's close would wait for them, too
+        pytest.fail("each of the two threads waits for the other")
+    assert said == [ATTACHES] * 2 and not decode.pool_words()
+    decode.adopt()
+    one.tables.clear()
+    one.before = [one.fresh(decode)]
+    one.pump(decode.ready)
+    one.carries()
 
 
 def test_rooms_under_way_are_finished_and_new_ones_refused(one: Sleepers) -> None:
@@ -395,3 +435,14 @@ def test_a_rank_that_lets_its_memory_go_leaves_peers_the_time_to_end_their_last_
         assert next(leaving) == "peers, which end their last rooms" and not done
     loop.now = 7.0 + LINGER_S
     assert not list(leaving) and done == ["succeed", "call", "leave"]
+
+
+def test_a_pool_that_comes_back_is_prepared_anew(one: Sleepers) -> None:
+    """Its tensors may have other memory by then, and what kernels were prepared with are addresses."""
+    one.carries()
+    for endpoint in one.endpoints:
+        pool = endpoint.pool
+        known = dict(pool._cuts)
+        one.sleep(endpoint)
+        endpoint.attach(pool)
+        assert known and all(pool.cut(*key) is not cut for key, cut in known.items())

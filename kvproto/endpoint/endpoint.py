@@ -314,6 +314,8 @@ class Endpoint:
         self._news.add(PoolDetached())
 
     def _take(self, pool: Pool) -> None:
+        for each in (pool, *pool.ends):
+            each.forget_cuts()  # they have addresses, and the engine may have moved the memory of its tensors
         for end in pool.ends:
             end.digested = self._digesting is not None
         self._prepare(pool)  # first: after a failure here nothing is held
