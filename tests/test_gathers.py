@@ -54,7 +54,9 @@ class World:
         self.apart, self.broken = False, -1
         self.wrong: Exception | None = None
         self.sizes: dict[int, int] = {}
-        self.marks = {room: object() for room in range(9)}
+        #: whether forwards run
+        self.busy = False
+        self.marks = {room: SimpleNamespace(query=lambda: not self.busy) for room in range(9)}
         self.entries = {room: RoomEntry(8, torch.empty(0), np.empty(0, np.int64), 0) for room in range(9)}
         for room, entry in self.entries.items():
             entry.mark(8, 9, self.marks[room])
@@ -359,6 +361,16 @@ def test_what_follows_is_done_when_one_that_was_going_has_ended(device: World) -
     assert device.gathers.poll() and done == [1]
     assert device.told == [ev.Gathered(0, 5, 6), "settled"], "first all that its end leads to"
     assert device.gathers.poll() and done == [1, 2] and not device.gathers.poll()
+
+
+def test_what_follows_does_not_wait_for_a_forward(device: World) -> None:
+    done, device.busy = list[int](), True
+    device.ask(device.gather(0))
+    device.gathers.later(lambda: done.append(1))
+    assert device.gathers.poll() and done == [1] and not device.gathered()
+    device.gathers.later(lambda: done.append(2))
+    device.busy = False
+    assert not device.gathers.poll() and done == [1], "the gather itself is waited for"
 
 
 def test_what_follows_waits_for_one_of_them_and_not_for_all(device: World) -> None:

@@ -15,9 +15,11 @@ from support.stories import layout
 from kvproto.data import mapped_pages, prefill_data
 from kvproto.data.mapped_pages import MappedPages, _pages
 from kvproto.data.mapped_parts import MappedEnd, MappedJoint, MappedPart
+from kvproto.data.room_entry import NO_PAGES, NO_TABLE, RoomEntry
 from kvproto.fsm.timing import Timer
 from kvproto.io.kernels import triton
 from kvproto.io.kernels.crossing import Rows, all_of_them
+from kvproto.io.kernels.pool import KernelError
 from kvproto.io.transports.base import Busy, Completed, Failed, PeerId, Transport, TransportError, UsageError
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
@@ -298,7 +300,7 @@ def test_numbers_of_slots_are_on_the_device_once_for_whatever_part_is_not_too_la
             PEER, world.plan, world.part, world.mapped.ours, world.theirs, world.known, end=end
         )  # fmt: skip
         assert made is not None and made.pages == pages
-        assert (made.numbers is not None) is ((page, end, pages) == (1, True, 8))
+        assert (made.numbers is not None) is (end and pages == 8)
 
 
 def raises(error: Any) -> Any:
@@ -544,3 +546,11 @@ def test_the_part_of_a_joint_chunk_is_made_once_of_both_and_anew_when_either_is(
     assert parts.of(here, blocks) is None and parts.of(other_peer, blocks) is other and len(parts._joint) == 1
     parts.move(cast("Any", None), Placement((), ()))
     assert parts.of(other_peer, blocks) is None and not parts._joint
+
+
+def test_no_store_is_bound_to_a_page_table_that_could_not_be_placed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with MappedPair(of(1), of(1), chunk_tokens=8, settings=PATIENT) as pair:
+        data = inside(pair.prefills[0]).data
+        monkeypatch.setattr(data.streams, "place_all", lambda: None)
+        with pytest.raises(KernelError, match="page table could not be put on the device"):
+            data._bind(cast("Any", None), RoomEntry(8, NO_TABLE, NO_PAGES, 0), cast("Any", None))

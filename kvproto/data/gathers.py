@@ -25,6 +25,7 @@ from kvproto.data.prepared_launches import PreparedLaunches, ReadyLaunch
 from kvproto.data.room_entry import NO_TABLE, RoomEntry
 from kvproto.data.staged_writes import SMALL
 from kvproto.data.staging_buffers import Staging
+from kvproto.io.held_calls import passed
 from kvproto.io.kernels.base import Kernels, Pool, Ticket
 from kvproto.layout.cut import Part
 from kvproto.loop.rank_loop import Loop
@@ -81,12 +82,17 @@ class Gathers:
         if self.launches.hungry is not None and self.launches:
             self.loop.settle()
             fed = self.launches.feed()
-        if self._later and (ended or not (self._going or self.launches)):
+        if self._later and (ended or not (self._going or self.launches) or self._rests()):
             self.loop.settle()
             for _ in range(len(self._later)):
                 self._later.popleft()()
             return True
         return ended or fed
+
+    def _rests(self) -> bool:
+        """Whether the device waits for a forward before the oldest gather: there is nothing to hold up."""
+        event = self.awaits()
+        return event is not None and not passed(event)
 
     def awaits(self) -> Any:
         """Return the event that the oldest gather waits for; None: only a look tells whether it has ended."""

@@ -31,6 +31,7 @@ from kvproto.data.writes import Batch, KernelBatch, RankWrites
 from kvproto.errors import KvprotoError, Step
 from kvproto.io.kernels.base import Kernels, Pool, Ticket
 from kvproto.io.kernels.digesting import DigestingKernels
+from kvproto.io.kernels.pool import KernelError
 from kvproto.io.transports.base import Busy, Completed, Failed, PeerId, PeerLost, Transport, TransportError
 from kvproto.layout.end_share import end_shares, why_end_staged
 from kvproto.layout.placement import closed_between
@@ -239,6 +240,8 @@ class PrefillData(PrefillWires):
     def _bind(self, effect: do.PreparePages, entry: RoomEntry, mapped: Mapped) -> ReadyLaunch:
         if entry.table is NO_TABLE:
             self.streams.place_all()
+            if entry.table is NO_TABLE:  # no kernel looks whether there is one
+                raise KernelError("the room's page table could not be put on the device")
         cut = effect.to.cut
         pages = self._far(effect)
         launch = mapped.bind(entry, pages, cut.first, cut.tokens, self.streams, self.gathers.pool)
