@@ -18,13 +18,12 @@ from kvproto.adapters.sglang import install, manager, memory, options, planes, r
 from kvproto.adapters.sglang.options import Options
 from kvproto.adapters.sglang.pools import AuxRows, Instance, layout_of, unknown
 from kvproto.adapters.sglang.receiver import Receiver
-from kvproto.adapters.sglang.room_lives import KEPT_S, RoomLives
+from kvproto.adapters.sglang.room_lives import RoomLives
 from kvproto.adapters.sglang.sender import Sender
 from kvproto.adapters.sglang.windows import Window
 from kvproto.errors import ArgumentError, NotFoundError
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.timing import Timer
-from kvproto.io.clock import ManualClock
 from kvproto.layout.caches import ALL, WINDOW
 from kvproto.layout.sharding import DEFAULT_CHUNK_TOKENS, Layout
 from kvproto.protocol.states import Cause
@@ -610,15 +609,9 @@ def test_the_first_stage_begins_a_request_when_every_stage_would(later: tuple[in
     assert not [key for key in at.board.posted if key[0] == 0], "the first stage posts nothing"
 
 
-def test_requests_of_one_number_are_lives_of_one_room_until_it_is_forgotten() -> None:
-    clock = ManualClock()
-    lives = RoomLives(clock.now)
+def test_requests_of_one_number_are_lives_of_one_room() -> None:
+    lives = RoomLives()
     assert [lives.next(number) for number in (5, 5, 6, 5)] == [0, 1, 0, 2]
-    clock.advance(KEPT_S / 2)
-    assert lives.next(6) == 1
-    clock.advance(KEPT_S / 2)
-    assert lives.next(6) == 2 and list(lives._known) == [6], "nothing is kept of what came too long ago"
-    assert lives.next(5) == 0
 
 
 def test_the_pages_of_a_request_are_held_while_another_one_of_its_number_is() -> None:

@@ -46,7 +46,6 @@ BOUNDS: dict[str, tuple[float, float, str]] = {
     "adapters.vllm.ranks.WAIT": (20.0, 300.0, "a request that is queued for its forward is no lost one"),
     "adapters.sglang.room_directory.KEPT_S": (61.0, 600.0, "longer than SGLang's own wait for a room's first message"),
     "adapters.sglang.room_directory.AWAITED_S": (2.0, 30.0, "reports are renewed meanwhile; a room sent again waits"),
-    "adapters.sglang.room_lives.KEPT_S": (60.0, 900.0, "longer than SGLang has samples of a prompt under way"),
     "adapters.sglang.room_reporter.LOOK_S": (0.05, 1.0, "a stray room is told within a second; reports are bundled"),
     "adapters.vllm.router.CONNECT_S": (1.0, 15.0, "a host of the same site answers at once; a client waits behind it"),
     "adapters.vllm.router.KEPT_S": (0.5, 4.0, "vLLM's server closes an idle connection after 5; a busy one stays"),

@@ -91,7 +91,7 @@ class Manager:
         self.forwards: Any = None
         #: by room: the requests whose room is not released
         self.tasks: dict[Room, Request] = {}
-        self.lives = RoomLives()
+        self.lives = RoomLives(self.tasks)
         #: by the address of a bootstrap server: the instance for SGLang; by dp rank of it: the card that was called
         self.prefill_info_table: dict[str, Prefill] = {}
         self.cards = Cards()
@@ -165,9 +165,12 @@ class Manager:
         for outcome in self.endpoint.finished():
             place = self.instance.dp_rank * self.instance.ranks + self.instance.rank
             self.options.keep_digests(self.endpoint, outcome, f"{'PD'[not self.prefill]}{place}")
-            self.tasks[outcome.room].end(outcome)
+            if (request := self.tasks.get(outcome.room)) is not None:
+                request.end(outcome)
         for room in self.endpoint.released():
-            self.tasks.pop(room).hear(t.Released())
+            # an error here would end SGLang's scheduler: a room without a request is passed over
+            if (request := self.tasks.pop(room, None)) is not None:
+                request.hear(t.Released())
 
     # ------------------------------------------------------------------------------- what decode asks of it
     def try_ensure_parallel_info(self, bootstrap_addr: str) -> bool:

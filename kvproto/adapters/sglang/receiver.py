@@ -27,7 +27,7 @@ class Receiver(Request):
     @property
     def abort_notified(self) -> bool:
         """Whether something may still land in the pages."""
-        return self.room in self.kv_mgr.tasks
+        return self.kv_mgr.tasks.get(self.room) is self
 
     def ensure_abort_notified(self, *, force_arm: bool = False) -> None:
         """The request is given up here, too."""
@@ -63,7 +63,7 @@ class Receiver(Request):
         elif isinstance(effect, t.Decline):
             # As page 0 is, slot 0 is SGLang's for what nobody reads, and so is page 0 of windows.
             self._open([0], None if self.kv_mgr.layout.state is None else (0,))
-            if self.room in self.kv_mgr.tasks:
+            if self.kv_mgr.tasks.get(self.room) is self:
                 self.endpoint.abort(self.room)
         else:
             super().carry_out(effect)
@@ -84,10 +84,10 @@ class Receiver(Request):
         assert self.card is not None
         try:
             self.endpoint.announce(self.room, self.tokens, group=self.card.group)
-            self.endpoint.abort(self.room)
-        except KvprotoError:  # it is not a room at all
-            del self.kv_mgr.tasks[self.room]
+        except KvprotoError:  # it is not a room at all, or another request's
             return False
+        self.kv_mgr.tasks[self.room] = self
+        self.endpoint.abort(self.room)
         return True
 
     def end(self, outcome: Outcome) -> None:

@@ -86,7 +86,6 @@ class Request:
     def open(self, pages: Sequence[int], ending: tuple[int, ...] | None = None, end: int = 0, **more: Any) -> None:
         """Open the room; what the endpoint refuses fails the request, on the other side, too."""
         try:
-            self.kv_mgr.tasks[self.room] = self
             self.endpoint.open(self.room, self.tokens, pages, **more, **self.lent(ending, end))
         except KvprotoError as error:
             self.why = str(error)
@@ -94,9 +93,14 @@ class Request:
                 return  # the endpoint says when it is over
             self.hear(t.Ended(well=False))
             self.hear(t.Released())
+        else:  # not before: until then the room may be another request's
+            self.kv_mgr.tasks[self.room] = self
 
     def turned_away(self) -> bool:
-        """Tell the other side that it cannot be opened here; whether the endpoint has it until then."""
+        """Tell the other side that it cannot be opened here; whether the endpoint has it until then.
+
+        A room that is in `Manager.tasks` is another request's, and is left alone.
+        """
         raise NotImplementedError
 
     def end(self, outcome: Outcome) -> None:

@@ -154,7 +154,7 @@ class Sender(Request):
         elif isinstance(effect, t.HandOver):
             self._hand_over(effect)
         elif isinstance(effect, t.Refuse):
-            mine.refuse(self.room)
+            self._refuse()
         else:
             super().carry_out(effect)
 
@@ -174,14 +174,18 @@ class Sender(Request):
 
     def turned_away(self) -> bool:
         """A refusal waits for decode, whenever it asks."""
-        del self.kv_mgr.tasks[self.room]
-        self.endpoint.refuse(self.room, why=self.why)
+        self._refuse(why=self.why)
         return False
+
+    def _refuse(self, **why: str) -> None:
+        """Refuse the room, which this request has not opened."""
+        if self.room not in self.kv_mgr.tasks:  # one that is there is another request's, and would be aborted
+            self.endpoint.refuse(self.room, **why)
 
     def _reject(self, wanted: int) -> None:
         """A request that SGLang has rejected: a stub of the prompt goes through its queues to the end."""
         self.why = f"SGLang has rejected the request here: it computes {self.tokens} tokens of a prompt of {wanted}"
-        self.endpoint.refuse(self.room, why=self.why)
+        self._refuse(why=self.why)
         self.hear(t.Ended(well=False))
         self.hear(t.Released())
 
