@@ -263,6 +263,10 @@ AT_FIRST: dict[str, Any] = {
     "a quantized cache": {"cache": {"cache_dtype": "nvfp4"}},
     "prefix hits of a recurrent state (cache.mamba_cache_mode=align)": {"cache": {"mamba_cache_mode": "align"}},
     "an instance that is prefill and decode at once": {"role": "kv_both"},
+    "gives away (sleep mode, the memory saver) (model.enable_sleep_mode=True)": {"model": {"enable_sleep_mode": True}},
+    "gives away (sleep mode, the memory saver) (model.enable_cumem_allocator=True)": {
+        "model": {"enable_cumem_allocator": True}
+    },
     "parallel.later=1, which no rule": {"later": 1},
 }  # fmt: skip
 AFTERWARDS = {
@@ -385,13 +389,14 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, **other: Any) -> Any:
     vars(bags["parallel"]).update(attn_tp_size=2, attn_tp_rank=1, attn_dp_rank=0, pp_size=1, pp_rank=0, pp_group=None)
     vars(bags["disagg"]).update(disaggregation_mode="decode", disaggregation_bootstrap_port=8998)
     for name, value in other.items():
-        if name == "forced":
+        if name in {"forced", "enable_memory_saver"}:
             continue
         part = next((bag for bag in bags.values() if hasattr(bag, name)), None)
         if part is None:
             monkeypatch.setenv(name, value)
         else:
             setattr(part, name, value)
+    features = SimpleNamespace(enable_memory_saver=other.get("enable_memory_saver", False))
     held = install.HELD
     if held not in other:
         monkeypatch.setenv(held, install.FOR_EVER)
@@ -405,7 +410,8 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, **other: Any) -> Any:
         }.items()
     })  # fmt: skip
     more = {
-        "get_device": SimpleNamespace(device="cpu"), "get_schedule": SimpleNamespace(chunked_prefill_size=64),
+        "get_device": SimpleNamespace(device="cpu"), "get_exec": SimpleNamespace(features=features),
+        "get_schedule": SimpleNamespace(chunked_prefill_size=64),
         "get_serving": SimpleNamespace(host="127.0.0.1", port=30000),
     } | {f"get_{name}": bag for name, bag in bags.items()}  # fmt: skip
     modules |= {
@@ -447,6 +453,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, **other: Any) -> Any:
         ({"speculative_algorithm": "EAGLE3", "speculative_draft_window_size": 64}, "a draft of another form"),
         ({"enable_hierarchical_cache": True}, "a second tier of the KV cache"),
         ({"optimistic_prefill_attempts": 1}, "a prefill that begins before"),
+        ({"enable_memory_saver": True}, "a KV pool whose memory a running engine gives away"),
         ({"later": 5}, "parallel.later=5, which no rule"),
         ({"SGLANG_DISAGG_STAGING_BUFFER": "1"}, "SGLang's own staging (environment.SGLANG_DISAGG_STAGING_BUFFER=True)"),
         ({install.HELD: "30"}, "release of pages in which something may still land"),

@@ -286,7 +286,7 @@ def test_a_convolution_that_is_no_q_k_and_v_is_refused() -> None:
 @pytest.mark.parametrize(("other", "why"), [
     ({"mamba_type": "MAMBA2"}, "recurrent states other than gated delta nets (Mamba, KDA, linear attention)"),
     ({"mamba_cache_mode": "align"}, "prefix hits of a recurrent state"),
-    ({"num_speculative_blocks": 2}, "speculative decoding"),
+    ({"num_speculative_blocks": 2}, "a draft that needs tokens, states or an instance beyond its own KV"),
 ])  # fmt: skip
 @pytest.mark.parametrize("role", list(Role))
 def test_another_state_is_refused_by_our_own_sentence(other: dict[str, Any], why: str, role: Role) -> None:

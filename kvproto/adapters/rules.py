@@ -69,6 +69,10 @@ SCALES = Lack(
     "serve with the KV cache in the model's own type",
 )
 TIERS = Lack("a second tier of the KV cache (host memory, storage)", "serve without KV offloading")
+SLEEP = Lack(
+    "a KV pool whose memory a running engine gives away (sleep mode, the memory saver)",
+    "leave it off, and restart the instance instead",
+)
 FORMS = Lack("a form of cache that no pool expresses", "choose the engine's usual attention backend and model class")
 
 

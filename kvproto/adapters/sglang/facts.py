@@ -16,6 +16,7 @@ from sglang.srt.environ import envs
 from sglang.srt.runtime_context import (
     get_device,
     get_disagg,
+    get_exec,
     get_memory,
     get_parallel,
     get_schedule,
@@ -49,7 +50,7 @@ def foreign() -> Iterator[str]:
 
 
 def environment() -> SimpleNamespace:
-    """Read variables that change what kvproto relies on, as SGLang understands them, and stages at decode."""
+    """Read variables and other sections' options that change what kvproto relies on, as SGLang has them."""
     found = {
         name: getattr(envs, name).get()
         for name in (
@@ -59,6 +60,7 @@ def environment() -> SimpleNamespace:
     }  # fmt: skip
     found["SGLANG_MOONCAKE_CUSTOM_MEM_POOL"] = os.environ.get("SGLANG_MOONCAKE_CUSTOM_MEM_POOL", "")
     found["stages_at_decode"] = get_parallel().pp_size if get_disagg().disaggregation_mode == "decode" else 1
+    found["enable_memory_saver"] = get_exec().features.enable_memory_saver
     held = float(os.environ.get(HELD, "0"))
     return SimpleNamespace(**found, **{HELD: held if held < HOUR else "an hour or more"})
 

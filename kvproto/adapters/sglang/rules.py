@@ -1,8 +1,9 @@
 """Rules of SGLang's configuration: fields that are carried, irrelevant, or refused at start.
 
 `parallel`, `disagg`, `memory` and `spec` are SGLang's own sections of its options, as it has resolved them.
-`environment` has the variables that change what kvproto relies on. `args` is what SGLang hands to a transfer backend
-(`KVArgs`), `state` has the kinds of state beside the KV, and `model` what kvproto knows of the model.
+`environment` has the variables that change what kvproto relies on, and the options of other sections that do. `args` is
+what SGLang hands to a transfer backend (`KVArgs`), `state` has the kinds of state beside the KV, and `model` what
+kvproto knows of the model.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from kvproto.adapters.rules import (
     FORMS,
     NODES,
     SCALES,
+    SLEEP,
     SPARSE,
     TIERS,
     WINDOWS,
@@ -158,6 +160,7 @@ RULES: Rules = {
     **refused("environment", EARLY, "SGLANG_DISAGGREGATION_DEFERRED_DECODE_KV_RELEASE", True),
     **refused("environment", EARLY, "SGLANG_DISAGGREGATION_DEFERRED_DECODE_KV_RELEASE_TIMEOUT", "an hour or more"),
     **refused("environment", AT_DECODE, "stages_at_decode", 1),
+    **refused("environment", SLEEP, "enable_memory_saver", False),
     **refused("environment", OWN_POOL, "SGLANG_MOONCAKE_CUSTOM_MEM_POOL", ""),
     **refused("environment", ARRANGED, "SGLANG_AITER_KV_CACHE_LAYOUT", "nhd", "NHD"),
     # ------------------------------------------------------------------------------------ what is handed over

@@ -19,6 +19,7 @@ from kvproto.adapters.rules import (
     FORMS,
     NODES,
     SCALES,
+    SLEEP,
     TIERS,
     WINDOWS,
     Lack,
@@ -174,6 +175,8 @@ RULES: Rules = {
     # ------------------------------------------------------------------------------------------------ model
     **carried("model", "its states are judged by their specs", "is_hybrid"),
     **refused("model", TOKENS, "is_encoder_decoder is_diffusion", False),
+    # vLLM sleeps wherever this allocator is on, also without the mode
+    **refused("model", SLEEP, "enable_sleep_mode enable_cumem_allocator", False),
     **carried("checkpoint", "an index is a cache of its own, with the block table of the latents", "index_topk"),
     # -------------------------------------------------------------------------------------- the cache itself
     **carried("kind", "a page table and rows that are alike", "FullAttentionSpec MLAAttentionSpec"),
