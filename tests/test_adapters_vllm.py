@@ -28,7 +28,7 @@ from support.vllm_pair import EXTRA, NAMES, TTL, on_a_fabric
 
 from kvproto.adapters.card import Card
 from kvproto.adapters.geometry import Shards
-from kvproto.adapters.request_words import GiveBlocks
+from kvproto.adapters.request_words import D, GiveBlocks
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.states import Cause
 from kvproto.room import Outcome, Room
@@ -44,6 +44,14 @@ BLOCKS = 24
 def row(name: str, layer: int, head: int, token: int) -> float:
     """The value that the forward computes for a token, in a head of a layer."""
     return float(hash((name.split("/", maxsplit=1)[0], layer, head, token)) % 8191)
+
+
+class PrefixEngine(FakeEngine):
+    """An engine that asks the connector again in its next step if there is no answer yet."""
+
+    def _admit(self, request: Any) -> bool:
+        hit = self.hits.get(request.request_id, 0)
+        return self.connector.get_num_new_matched_tokens(request, hit)[0] is not None and super()._admit(request)
 
 
 class Instances(EnginePair):
@@ -65,13 +73,15 @@ class Instances(EnginePair):
 
         def make(kind: Role, rank: int) -> Any:
             PLACE[0] = rank
-            made = connector.KVProtoConnector(fake_vllm.config(role, tp, EXTRA | extra, name), kind, None)
+            config = fake_vllm.config(role, tp, EXTRA | extra, name)
+            config.cache_config.enable_prefix_caching = True
+            made = connector.KVProtoConnector(config, kind, None)
             if kind is Role.WORKER:
                 self.caches[name, rank] = fake_vllm.caches(tp, BLOCKS)
                 made.register_kv_caches(self.caches[name, rank])
             return made
 
-        return FakeEngine(make, tp, BLOCKS, chunk=2 * BLOCK)
+        return PrefixEngine(make, tp, BLOCKS, chunk=2 * BLOCK)
 
     def close(self) -> None:
         self.prefill.close()
@@ -197,7 +207,55 @@ def test_a_room_that_is_taken_is_the_second_requests_trouble_alone(instances: In
     instances.decode.add(f"{second}/D", 40, {**taken, "card": instances.prefill.connector.card})
     carried(instances, name)
     instances.until(instances.quiet)
-    assert instances.decode.resumed[f"{second}/D"] is True
+    assert f"{second}/D" not in instances.decode.resumed, "it loads nothing: it is computed"
+
+
+@pytest.mark.parametrize("first", ["loads", "fails", "is aborted", "is aborted without blocks"])
+def test_samples_of_a_prompt_wait_for_its_one_load_and_no_longer(
+    instances: Instances, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, first: str
+) -> None:
+    """vLLM's `n` makes requests with the same parameters; after the first one's load there are hits."""
+    tokens, decode, hits = 5 * BLOCK + 1, instances.decode, dict[str, int]()
+    held, decode.free = decode.free, [] if first == "is aborted without blocks" else decode.free
+    name = instances.both(tokens, prefill=first == "loads")
+    one, samples = f"{name}/D", [f"{at}_{name}/D" for at in (1, 2, 3)]
+
+    def admitted(name: str, hit: int, _: Any) -> None:
+        loading = decode.connector._known.get(one)
+        assert name == one or loading is None or loading.state is D.ABORTED
+        hits[name] = hit
+
+    monkeypatch.setattr(decode, "cached", admitted)
+    monkeypatch.setattr(decode, "landed", lambda *_: decode.hits.update(dict.fromkeys(samples, 5 * BLOCK)))
+    for sample in samples:
+        decode.add(sample, tokens, decode.requests[one].kv_transfer_params)
+    instances.turn()
+    decode.free = held
+    if first == "fails":
+        instances.prefill.add(f"{name}/P", tokens, {"do_remote_decode": True, "room": instances.rooms[name]})
+        instances.prefill.abort(f"{name}/P")
+    elif first != "loads":
+        decode.abort(one)
+    instances.until(instances.quiet)
+    assert {sample: hits[sample] for sample in samples} == dict.fromkeys(samples, 5 * BLOCK * (first == "loads"))
+    assert not {*samples} & decode.resumed.keys() and "Announce" not in caplog.text
+    assert decode.connector.samples == {}
+
+
+@pytest.mark.parametrize("first", [0, 4 * BLOCK])
+def test_no_prompt_is_carried_that_was_computed_with_old_and_with_new_weights(instances: Instances, first: int) -> None:
+    """vLLM preempts what runs, resets the caches and loads other weights.
+
+    `first`: tokens that are computed before.
+    """
+    name = instances.both(10 * BLOCK)
+    while first and instances.prefill.requests[f"{name}/P"].computed < first:
+        instances.turn()
+    instances.prefill.preempt(f"{name}/P")
+    assert instances.prefill.connector.reset_cache() and instances.decode.connector.reset_cache()
+    instances.until(lambda: f"{name}/D" in instances.decode.resumed)
+    assert instances.decode.resumed[f"{name}/D"] is bool(first), "the decode instance computes the prompt itself"
+    instances.until(instances.quiet)
 
 
 def test_a_request_that_waits_for_blocks_is_waited_for(instances: Instances) -> None:

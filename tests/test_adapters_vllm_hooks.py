@@ -16,13 +16,14 @@ fake_vllm.install()
 from kvproto.adapters.card import Card
 from kvproto.adapters.card_trust import INSTANCES
 from kvproto.adapters.geometry import Geometry, Shards
-from kvproto.adapters.request_words import Announce, GiveUp, OpenRoom, P, Skip, Withdraw
+from kvproto.adapters.request_words import Announce, D, GiveUp, OpenRoom, P, Skip, Withdraw
 from kvproto.adapters.vllm import connector, logs, ranks, stats
 from kvproto.adapters.vllm.stats import NAMES, Counts, TransferStats
 from kvproto.errors import ArgumentError
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.states import Cause
 from kvproto.room import Outcome, Room
+from kvproto.settings import Settings
 
 CARD = {"do_remote_prefill": True, "room": 5, "secret": "00"}
 
@@ -114,6 +115,74 @@ def test_the_tokens_to_load_are_those_that_are_not_here() -> None:
     blocks = SimpleNamespace(get_block_ids=lambda: ([1, 2, 3, 4, 5, 70_006],))
     made.update_state_after_alloc(Request("one", 24, None), blocks, 0)
     assert type(made.orders[-1]) is Skip
+
+
+def samples(*, caching: bool) -> connector.KVProtoConnector:
+    """A decode instance with a request and a sample of its prompt."""
+    made = decode()
+    made.finds_prefixes = caching
+    made.on_new_request(Request("two", 24, {**CARD, "card": made._known["one"].ticket.peer}))
+    assert [type(order) for order in made.orders] == [Announce] and [*made._known] == ["one"]
+    return made
+
+
+@pytest.mark.usefixtures("checks")
+@pytest.mark.parametrize(("caching", "told"), [(True, (None, False)), (False, (0, False))])
+def test_a_sample_waits_for_the_load_of_its_prompt_if_there_is_a_prefix_cache(*, caching: bool, told: Any) -> None:
+    made, two = samples(caching=caching), Request("two", 24, None)
+    blocks = SimpleNamespace(get_block_ids=lambda: ([1, 2, 3, 4, 5, 6],))
+    assert made.get_num_new_matched_tokens(two, 0) == told, "the load waits for blocks"
+    made.update_state_after_alloc(Request("one", 24, None), blocks, 24)
+    assert made.get_num_new_matched_tokens(two, 0) == told, "it is under way"
+    made.update_connector_output(output(finished_recving={"one"}))
+    assert made.get_num_new_matched_tokens(two, 20) == (0, False), "what the cache lacks is computed"
+    made.update_state_after_alloc(two, blocks, 0)
+    assert len(made.orders) == 2 and made.request_finished_all_groups(two, ()) == (False, None)
+    assert made.samples == {}
+
+
+@pytest.mark.usefixtures("checks")
+def test_a_sample_does_not_wait_for_a_load_that_was_given_up() -> None:
+    made, two = samples(caching=True), Request("two", 24, None)
+    made.update_state_after_alloc(Request("one", 24, None), SimpleNamespace(get_block_ids=lambda: ([1],)), 24)
+    ended = Request("one", 24, None, fake_vllm.Status.FINISHED_ABORTED)
+    assert made.request_finished_all_groups(ended, ())[0] and made._known["one"].state is D.ABORTED
+    assert made.get_num_new_matched_tokens(two, 0) == (0, False)
+
+
+@pytest.mark.usefixtures("checks")
+def test_a_room_s_first_request_is_known_for_as_many_rooms_as_an_endpoint_keeps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert Settings().tombstones <= connector.ROOMS
+    monkeypatch.setattr(connector, "ROOMS", 2)
+    made = decode()
+    assert [made._samples_another(*each) for each in (("a", 1), ("b", 1), ("c", 2), ("d", 5), ("a", 1))] == [
+        False, True, False, False, False,
+    ]  # fmt: skip
+    assert [*made.loads] == [5, 1] and made.samples == {"b": "a"}
+
+
+@pytest.mark.usefixtures("checks")
+def test_prompts_that_are_being_computed_are_given_up_when_the_caches_are_reset() -> None:
+    """Those of which nothing is computed, or all, go on, and nothing is reported of a request that runs."""
+    made = prefill("none", "some", "last", "lost", "all")
+    step(made, {"some": BLOCK, "last": 6 * BLOCK, "lost": BLOCK, "all": 6 * BLOCK})
+    step(made, {}, {"lost"})
+    ended = Request("all", 6 * BLOCK, None, fake_vllm.Status.FINISHED_STOPPED)
+    assert made.request_finished_all_groups(ended, ([1],))[0]
+    made.orders.clear()
+    assert made.reset_cache() and made.has_pending_push_work()
+    assert {name: value.state for name, value in made._known.items()} == {"none": P.ADMITTED, "all": P.PROMISED}
+    orders = step(made, {}, {"some", "last"})
+    assert [(type(order), order.request) for order in orders] == [
+        (Withdraw, "some"), (GiveUp, "some"), (Withdraw, "last"), (GiveUp, "last"), (GiveUp, "lost")
+    ]  # fmt: skip
+    assert not any(order.report for order in orders if isinstance(order, GiveUp))
+    later = Request("some", 6 * BLOCK, None, fake_vllm.Status.FINISHED_STOPPED)
+    assert made.request_finished_all_groups(later, ([1],)) == (False, None), "its answer hands nothing over"
+    loading = decode()
+    assert loading.reset_cache() and [type(order) for order in loading.orders] == [Announce]
 
 
 @pytest.mark.usefixtures("checks")

@@ -24,6 +24,7 @@ prefill instance leaves its card), `conformance` (whether ranks are judged as th
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +44,7 @@ from vllm.v1.request import RequestStatus
 from kvproto.adapters.card import Card, group_of
 from kvproto.adapters.request_events import Allocated, Arrived, Finished, FreeBlocks, HandOver, Preempted, Scheduled
 from kvproto.adapters.request_parties import ALL, everyone, scheduler
-from kvproto.adapters.request_words import Order, P, Received, Sent
+from kvproto.adapters.request_words import D, Order, P, Received, Sent
 from kvproto.adapters.vllm.last_token import carried_tokens, leave_last_token
 from kvproto.adapters.vllm.logs import show_logs
 from kvproto.adapters.vllm.params import answer_of, ticket_of
@@ -56,6 +57,8 @@ from kvproto.fsm.vocabulary import Effect, Event, Report, Transmit
 LOG = init_logger("vllm.kvproto")
 ENDED_WELL = (RequestStatus.FINISHED_STOPPED, RequestStatus.FINISHED_LENGTH_CAPPED)
 TO_COMPUTE = (P.ADMITTED, P.OPEN, P.PREEMPTED)
+#: rooms that a decode instance's scheduler knows the first request of: as many as an endpoint keeps
+ROOMS = 4096
 
 
 @dataclass
@@ -85,6 +88,10 @@ class KVProtoConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  
             self.requests = scheduler("prefill" if self.produces else "decode")
             self.orders: list[Order] = []
             self.card, self.trust = "", trust_of(self.extra)
+            #: by room: the request that loads it; by each other request with that room (a sample): the former
+            self.loads: OrderedDict[int, str] = OrderedDict()
+            self.samples: dict[str, str] = {}
+            self.finds_prefixes: bool = getattr(vllm_config.cache_config, "enable_prefix_caching", False)
         else:
             self.counts = Counts()
 
@@ -125,10 +132,27 @@ class KVProtoConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  
         except ValueError as error:
             LOG.warning("request %s: kv_transfer_params that cannot be used: %s", request.request_id, error)
             return
-        self._hear(Arrived(request.request_id, ticket, everyone()))
+        if self.produces or not self._samples_another(request.request_id, ticket.room):
+            self._hear(Arrived(request.request_id, ticket, everyone()))
 
-    def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
-        """Return the tokens to be loaded: all that are carried and not here."""
+    def _samples_another(self, name: str, room: int) -> bool:
+        """Whether another request loads this room: vLLM samples a prompt n times by n requests with one room."""
+        first = self.loads.setdefault(room, name)
+        if len(self.loads) > ROOMS:
+            self.loads.popitem(last=False)
+        if first != name:
+            self.samples[name] = first
+        return first != name
+
+    def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:
+        """Return the tokens to be loaded: all that are carried and not here; None: vLLM asks again later.
+
+        A sample waits for the load of the request whose room it names, and then finds the prompt in the prefix cache.
+        That request is known only until its load has ended, well or not, or it is aborted, and a waiting sample holds
+        no blocks that it may need.  So no sample waits longer than a load, and no cycle of waits can close.
+        """
+        if first := self._known.get(self.samples.get(request.request_id, "")):
+            return (None if self.finds_prefixes and first.state in (D.ADMITTED, D.OPEN) else 0), False
         if self.produces or request.request_id not in self._known:
             return 0, False
         lacking = self._known[request.request_id].ticket.tokens - num_computed_tokens
@@ -182,10 +206,24 @@ class KVProtoConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  
     ) -> tuple[bool, dict[str, Any] | None]:
         """Whether its blocks have to stay, and what the decode instance needs."""
         del block_ids
+        self.samples.pop(request.request_id, None)
         effects = self._hear(Finished(request.request_id, request.status in ENDED_WELL))
         stays = not any(isinstance(effect, FreeBlocks) for effect in effects)
         tickets = [effect.ticket for effect in effects if isinstance(effect, HandOver)]
         return stays, answer_of(tickets[0], self.card) if tickets else None
+
+    def reset_cache(self) -> bool:
+        """Give up the open rooms of prompts that are computed here: vLLM drops caches when the weights change.
+
+        The next forwards have the new weights, and a decode instance that had chunks of both would answer wrong.  It
+        computes the prompt itself instead.
+        """
+        for name in list(self._known) if self.produces else ():
+            if self._known[name].state in (P.OPEN, P.COMPUTED):
+                self._hear(Preempted(name))  # vLLM reports it with the next step, when the request is known no more
+            if self._known[name].state is P.PREEMPTED:
+                self._hear(Finished(name, well=False))
+        return True
 
     def has_pending_push_work(self) -> bool:
         """Orders that no step has taken along: an engine without requests would not step for them."""

@@ -33,7 +33,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         "KVConnectorBase_V1.get_transfer_results",
         "KVConnectorBase_V1.handle_preemptions", "KVConnectorBase_V1.has_pending_push_work",
         "KVConnectorBase_V1.on_new_request",
-        "KVConnectorBase_V1.register_kv_caches",
+        "KVConnectorBase_V1.register_kv_caches", "KVConnectorBase_V1.reset_cache",
         "KVConnectorBase_V1.save_kv_layer", "KVConnectorBase_V1.set_xfer_handshake_metadata_pp_aware",
         "KVConnectorBase_V1.shutdown", "KVConnectorBase_V1.start_load_kv",
         "KVConnectorBase_V1.update_connector_output", "KVConnectorBase_V1.update_state_after_alloc",
