@@ -157,7 +157,7 @@ def test_a_pass_of_dear_calls_ends_and_the_rest_comes_in_the_next() -> None:
 def test_of_a_links_calls_the_latest_alone_waits_for_the_thread() -> None:
     first, told, began = threading.Event(), list[WiredUp | WireFailed](), threading.Event()
     transport = MemoryTransport(Fabric(auto=True))
-    wire_up = WireUp(transport, told.append)
+    wire_up = WireUp(transport, lambda event, _peer: told.append(event))
 
     def slow() -> None:
         began.set()
@@ -169,7 +169,7 @@ def test_of_a_links_calls_the_latest_alone_waits_for_the_thread() -> None:
         wire_up.connect(1, session, b"", lambda: None)
     first.set()
     wire_up._pool.shutdown(wait=True)
-    assert [event.session for event in told] == [1, 499]
+    assert [event.session for event in told] == [1, 499] and wire_up.under_way == len(told)
     transport.close()
 
 

@@ -41,12 +41,13 @@ class World:
     """A wire-up, and what it answers."""
 
     def __init__(self) -> None:
-        self.transport, self.answers = Transport(), list[Any]()
+        self.transport, self.answers, self.peers = Transport(), list[Any](), list[str]()
         self.answered = threading.Event()
         self.wire = WireUp(cast("Any", self.transport), self.answer)
 
-    def answer(self, event: WiredUp | WireFailed) -> None:
+    def answer(self, event: WiredUp | WireFailed, peer: str) -> None:
         self.answers.append(event)
+        self.peers.append(peer)
         self.answered.set()
 
     def call(self, link: int, prepare: Callable[[], None] | None = None) -> None:
@@ -72,6 +73,9 @@ def test_a_link_is_up_when_all_that_it_needs_is_done_in_this_order() -> None:
     assert world.answered.wait(PATIENCE_S)
     world.wire.close()
     assert world.transport.asked == EVERY and world.answers == [WiredUp(3, 5, cast("Any", "peer"))]
+    assert world.wire.under_way == 1, "until the loop has heard of it"
+    world.wire.heard()
+    assert world.wire.under_way == 0
 
 
 @pytest.mark.parametrize("at", range(len(EVERY)))
@@ -85,6 +89,7 @@ def test_what_fails_is_said_and_nothing_more_is_done(at: int, error: Exception, 
     assert world.answered.wait(PATIENCE_S)
     world.wire.close()
     assert world.transport.asked == EVERY[: at + 1] and world.answers == [WireFailed(3, 5, said)]
+    assert world.peers == ["peer" if at > STEPS.index("connect") else ""], "who is connected has to be let go"
 
 
 def test_without_a_thread_a_call_fails_by_name_and_the_next_one_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +100,8 @@ def test_without_a_thread_a_call_fails_by_name_and_the_next_one_is_made(monkeypa
     with monkeypatch.context() as moment:
         moment.setattr(world.wire._pool, "submit", none)
         world.call(3)
-    assert world.answers == [WireFailed(3, 5, "RuntimeError: no thread is to be had")]
+    assert world.answers == [WireFailed(3, 5, "RuntimeError: no thread is to be had")] and world.peers == [""]
+    assert world.wire.under_way == 1
     world.answered.clear()
     world.call(3)
     assert world.answered.wait(PATIENCE_S)

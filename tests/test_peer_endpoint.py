@@ -18,6 +18,7 @@ from support.stories import layout
 
 from kvproto.endpoint import peer_endpoint
 from kvproto.endpoint.peer_endpoint import PeerEndpoint
+from kvproto.endpoint.validation import make_control
 from kvproto.errors import ArgumentError
 from kvproto.io.clock import ManualClock
 from kvproto.io.control.control import LOOPBACK
@@ -44,7 +45,7 @@ def peers() -> Iterator[Peers]:
 
 
 def test_what_an_engine_gives_reaches_both_roles(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = list[dict[str, Any]]()
+    asked, listening = list[dict[str, Any]](), list[Any]()
 
     def noting(make: Callable[..., Any]) -> Callable[..., Any]:
         def made(*about: Any, **named: Any) -> Any:
@@ -53,8 +54,13 @@ def test_what_an_engine_gives_reaches_both_roles(monkeypatch: pytest.MonkeyPatch
 
         return made
 
+    def listen(bind: str, keys: object, timing: object, *, insecure: bool) -> Any:
+        listening.extend((bind, keys, timing, insecure))
+        return make_control(bind, None, SMALL.timing, insecure=insecure)
+
     for name in ("DecodeEndpoint", "_PrefillRole"):
         monkeypatch.setattr(peer_endpoint, name, noting(getattr(peer_endpoint, name)))
+    monkeypatch.setattr(peer_endpoint, "make_control", listen)
     monkeypatch.setattr(Keys, "load", lambda path: f"read from {path}")
     one, given = layout(1), dict[str, Any](
         chunk_tokens=16, group=9, settings=SMALL, kernels=TorchKernels(), clock=ManualClock(7.0), incarnation=5,
@@ -62,7 +68,8 @@ def test_what_an_engine_gives_reaches_both_roles(monkeypatch: pytest.MonkeyPatch
     )  # fmt: skip
     with PeerEndpoint(one, 0, noise(one, 0, 8, 1), MemoryTransport(Fabric()), keys="a file", **given) as made:
         wanted = {**given, "keys": "read from a file"}
-        assert asked == [wanted, {**wanted, "bind": LOOPBACK}]
+        assert asked == [wanted, wanted]
+        assert listening == [LOOPBACK, "read from a file", SMALL.timing, True]
     assert made.closed
 
 

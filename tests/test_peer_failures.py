@@ -13,6 +13,7 @@ from support.peers import CHUNK_TOKENS, PAGES, Peers
 from support.stories import QUICK, layout
 from support.stubborn_transport import StubbornTransport
 
+from kvproto.endpoint import peer_endpoint
 from kvproto.endpoint.decode_endpoint import DecodeEndpoint
 from kvproto.endpoint.peer_endpoint import PeerEndpoint
 from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
@@ -73,12 +74,28 @@ def test_whatever_call_of_the_transport_fails_all_memory_and_every_socket_is_tak
     assert not notes, "each region is taken back once"
 
 
-def test_an_address_that_cannot_be_had_takes_the_decode_role_back() -> None:
+def test_an_address_that_cannot_be_had_leaves_the_transport_as_it_was() -> None:
     with make(MemoryTransport(Fabric(auto=True))) as first:
-        transport = MemoryTransport(Fabric(auto=True))
-        with pytest.raises(ControlError):
-            make(transport, bind=first.address)
-        assert transport._table.regions() == ()
+        transport, held = MemoryTransport(Fabric(auto=True)), descriptors()
+        for _ in range(2):
+            with pytest.raises(ControlError):
+                make(transport, bind=first.address)
+            assert transport._table.regions() == () and descriptors() == held
+        with make(transport) as made:
+            assert made.address != first.address
+
+
+def test_a_control_plane_that_listens_is_closed_when_a_role_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **_named: object) -> None:
+        raise ArgumentError("planted")
+
+    held = descriptors()
+    for role in ("DecodeEndpoint", "_PrefillRole"):
+        with monkeypatch.context() as patch:
+            patch.setattr(peer_endpoint, role, refuse)
+            with pytest.raises(ArgumentError, match="planted"):
+                make(MemoryTransport(Fabric(auto=True)))
+        assert descriptors() == held
 
 
 def test_a_transport_serves_one_peer_endpoint_and_nothing_beside_it() -> None:

@@ -311,7 +311,7 @@ def test_what_the_helper_thread_says_wakes_the_loop(pair: Pair, monkeypatch: pyt
     events: list[ev.WireFailed | ev.WiredUp] = [ev.WireFailed(1, 7, "planted"), ev.WiredUp(1, 7, "peer")]
     told = heard(prefill, monkeypatch)
     for event in events:
-        prefill._wired(event)
+        prefill._wired(event, "")
     assert woken
     prefill.poll()
     assert told == events and said == [("link 1 to rank 0 of group 2", "planted")]

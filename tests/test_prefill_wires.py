@@ -10,6 +10,7 @@ import pytest
 from kvproto.io.transports.base import Busy, Fault, PeerId, PeerLost
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
+from kvproto.protocol.messages import Heartbeat
 from kvproto.verify.testing.access import inside
 from kvproto.verify.testing.handler_stage import HandlerStage
 
@@ -90,11 +91,40 @@ def test_one_that_is_busy_goes_when_it_is_idle_unless_it_is_adopted_again(wires:
     assert wires.down == [A]
 
 
+def test_no_connection_goes_while_one_is_being_made(wires: Wires) -> None:
+    busy = True
+    wires.data.wiring = lambda: busy
+    wires.do(do.DropWire(A), do.DropWire(B))
+    wires.data.poll()
+    assert not wires.down and wires.data.leaving == {A, B}
+    wires.do(do.AdoptWire(1, A))  # the call that was being wired up
+    busy = False
+    wires.data.poll()
+    assert wires.down == [B] and wires.data.link_peer == {1: A}
+
+
 def test_of_a_peer_that_is_left_no_time_of_a_nudge_stays(wires: Wires) -> None:
     wires.data._nudged |= {A: 1.0, B: 2.0}
     wires.data._deaf |= {A, B}
     wires.do(do.DropWire(A))
     assert wires.data._nudged == {B: 2.0} and wires.data._deaf == {B}
+
+
+def test_a_peer_whom_rings_do_not_reach_for_now_is_woken_by_a_heartbeat_and_rung_again(
+    wires: Wires, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, sent = wires.data, list[tuple[int, Any]]()
+    (link,) = data.rank.peers
+    data.link_peer[link] = A
+    answers = [True, None, None, True, False]
+    monkeypatch.setattr(data.bell, "ring", lambda peer: answers.pop(0) if peer == A else False)
+    data.loop.connections.send = lambda to, *about: sent.append((to, about[-1]))  # type: ignore[method-assign]
+    for beats in (0, 1, 2, 2, 3, 4):
+        data._nudged[A] = -1.0  # longer ago than nudges are apart
+        data.nudge(A)
+        assert sent == [(link, Heartbeat())] * beats
+        assert data._deaf == ({A} if not answers else set())
+    assert not answers, "one that has no bell is not rung again"
 
 
 def test_each_link_of_a_lost_peer_is_told_and_no_other(wires: Wires) -> None:

@@ -6,6 +6,7 @@ decides which connection its writes use; an unused connection is closed when it 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from kvproto.data.mapped_pages import MappedPages
@@ -37,6 +38,8 @@ class PrefillWires:
         #: by link: the transport's name of the peer
         self.link_peer: dict[int, PeerId] = {}
         self.leaving: set[PeerId] = set()
+        #: whether some peer is being wired up
+        self.wiring: Callable[[], bool] = lambda: False
         #: by peer: when it was last nudged (`Clock.real`)
         self._nudged: dict[PeerId, float] = {}
         #: what wakes peers of this host, and peers that it does not
@@ -97,7 +100,7 @@ class PrefillWires:
 
     def drop_wire(self, effect: do.DropWire) -> None:
         """Let the transport's connection go, unless a link has it."""
-        self._leave_unless_wanted(PeerId(effect.wire))
+        self.leave_unless_wanted(PeerId(effect.wire))
 
     def disconnect(self, effect: do.Disconnect) -> None:
         """Let the link's connection go."""
@@ -116,15 +119,18 @@ class PrefillWires:
         peer = self.link_peer.pop(link, None)
         if peer is not None:
             self.page_writes.forget(link)  # its lists are of this connection, and so are the writes prepared from them
-            self._leave_unless_wanted(peer)
+            self.leave_unless_wanted(peer)
 
-    def _leave_unless_wanted(self, peer: PeerId) -> None:
+    def leave_unless_wanted(self, peer: PeerId) -> None:
+        """Let this connection go, unless a link has it; not while it is busy, or a peer is wired up."""
         if peer not in self.link_peer.values():
             self.prepared_writes.leave(peer)
             self.leaving.add(peer)
             self._leave(peer)
 
     def _leave(self, peer: PeerId) -> None:
+        if self.wiring():  # perhaps this one, for a call that has come since: it would be up, and not connected
+            return
         try:
             self.transport.disconnect(peer)
         except Busy:
@@ -136,7 +142,7 @@ class PrefillWires:
         self.times.forget(peer)
 
     def tell(self, peer: PeerId, tag: bytes) -> bool:
-        """Leave the peer's loop this note; false: it has no bell here, or too much waits there."""
+        """Leave the peer's loop this note; false: it has no bell here, or too much waits."""
         return peer not in self._deaf and self.bell.tell(peer, tag)
 
     def nudge(self, peer: PeerId) -> None:
@@ -150,9 +156,11 @@ class PrefillWires:
 
     def _wake(self, peer: PeerId) -> None:
         if peer not in self._deaf:
-            if self.bell.ring(peer):
+            rung = self.bell.ring(peer)
+            if rung:
                 return
-            self._deaf.add(peer)
+            if rung is False:  # None: only for now, since other peers have not read
+                self._deaf.add(peer)
         for link, wire in self.link_peer.items():
             at = self.rank.links.get(link)
             if wire == peer and at is not None:

@@ -23,9 +23,9 @@ from kvproto.data.transport_roles import transport_roles
 from kvproto.endpoint.decode_endpoint import DecodeEndpoint
 from kvproto.endpoint.news import News
 from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
-from kvproto.endpoint.validation import need_group, need_incarnation, undone_if_it_fails
+from kvproto.endpoint.validation import make_control, need_group, need_incarnation, undone_if_it_fails
 from kvproto.io.clock import Clock
-from kvproto.io.control.control import LOOPBACK
+from kvproto.io.control.control import LOOPBACK, Control
 from kvproto.io.control.keys import Keys
 from kvproto.io.kernels.base import Kernels, Pool
 from kvproto.io.transports.base import Transport
@@ -42,10 +42,10 @@ STAYS = (
 
 
 class _PrefillRole(PrefillEndpoint):
-    """The prefill role, whose pool the decode role has opened."""
+    """The prefill role, whose pool the decode role has opened, and whose control plane listens already."""
 
-    def __init__(self, opened: PoolMemory, *args: Any, **named: Any) -> None:
-        self._opened = opened
+    def __init__(self, opened: PoolMemory, listens: Control, *args: Any, **named: Any) -> None:
+        self._opened, self._listens = opened, listens
         super().__init__(*args, **named)
 
 
@@ -93,11 +93,15 @@ class PeerEndpoint:
             "keys": Keys.load(keys) if isinstance(keys, str | Path) else keys, "insecure": insecure,
         }  # fmt: skip
         sends, takes = transport_roles(transport)
-        # First, since peers know the regions of the ring and the pool by number, and the slots are behind them.
-        self.decode = DecodeEndpoint(layout, index, pool, takes, **named)
-        opened = self.decode._data.memory  # noqa: SLF001  # the role of this rank
-        with undone_if_it_fails(*steps_back(transport, opened.regions), ("the decode role", self.decode.close)):
-            self.prefill = _PrefillRole(opened, layout, index, pool, sends, bind=bind, **named)
+        # Before the decode role asks for the transport's description: then no other endpoint may have the transport,
+        # and a caller whose port is taken could not repeat this call with another port.
+        control = make_control(bind, named["keys"], (settings or Settings()).timing, insecure=insecure)
+        with undone_if_it_fails(("the control plane", control.close)) as undo:
+            # First, since peers know the regions of the ring and the pool by number, and the slots are behind them.
+            self.decode = DecodeEndpoint(layout, index, pool, takes, **named)
+            opened = self.decode._data.memory  # noqa: SLF001  # the role of this rank
+            undo += [*steps_back(transport, opened.regions), ("the decode role", self.decode.close)]
+            self.prefill = _PrefillRole(opened, control, layout, index, pool, sends, **named)
         self._name = f"kvproto-{type(self).__name__}-{index}"
         # The decode role first: how long its poll of the transport takes says whether bytes are coming.
         roles = {"its decode role": self.decode, "its prefill role": self.prefill}

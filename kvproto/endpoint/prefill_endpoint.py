@@ -40,7 +40,7 @@ from kvproto.endpoint.validation import (
 from kvproto.errors import ArgumentError
 from kvproto.fsm.vocabulary import Report
 from kvproto.io.clock import Clock, WakingClock
-from kvproto.io.control.control import LOOPBACK, Peer
+from kvproto.io.control.control import LOOPBACK, Control, Peer
 from kvproto.io.control.keys import Keys
 from kvproto.io.kernels.base import Kernels, Pool
 from kvproto.io.kernels.current_device import keep_device, use_device
@@ -76,6 +76,8 @@ class PrefillEndpoint(Endpoint):
     _abort_cause, _gives_up, _answered = Cause.PREFILL_ABORTED, ev.EngineRefused, True
     #: the memory of the rank's decode role, if it has one (`PeerEndpoint`)
     _opened: PoolMemory | None = None
+    #: the control plane that listens already, likewise
+    _listens: Control | None = None
 
     @checked
     def __init__(
@@ -118,7 +120,7 @@ class PrefillEndpoint(Endpoint):
             incarnation=need_incarnation(incarnation),
             settings=settings,
         )
-        control = make_control(bind, keys, rank.settings.timing, insecure=insecure)
+        control = self._listens or make_control(bind, keys, rank.settings.timing, insecure=insecure)
         with undone_if_it_fails(("the control plane", control.close)) as undo, use_device(pool.gpu):
             super().__init__(rank, pool, control, clock or WakingClock(STOOD_S))
             kernels = self._kernels(kernels, digests=digests)
@@ -129,6 +131,7 @@ class PrefillEndpoint(Endpoint):
         if pool.gpu >= 0:  # only there kernels are compiled, and not by the loop
             rank.unprepared = partial(why_unprepared, most=rank.settings.layer_groups)
         self._wire_up = WireUp(transport, self._wired, partial(keep_device, pool.gpu))
+        self._data.wiring = lambda: self._wire_up.under_way > 0
         self._loop.helpers.append(("wiring up", self._wire_up.close))
         self._loop.install(self._handlers(), do.PREFILL)
 
@@ -469,10 +472,13 @@ class PrefillEndpoint(Endpoint):
                     self._loop.attempt("mapping a peer's pages", partial(self._map_pages, caller, peer))
                 self._data.reach_anew(link)
 
-    def _wired(self, event: ev.WiredUp | ev.WireFailed) -> None:
+    def _wired(self, event: ev.WiredUp | ev.WireFailed, peer: str) -> None:
         def tell() -> None:
+            self._wire_up.heard()
             if why := getattr(event, "why", ""):
                 self._loop.logs.wire(self._peer_name(event.peer), why)
+                if peer:  # connected, and its kernels failed: no link has it, so nothing else would let it go
+                    self._data.leave_unless_wanted(PeerId(peer))
             self._happen(event)
 
         self._loop.call(tell)

@@ -8,10 +8,15 @@ transport's notification does, which takes the sender 0.1 ms where its caches ar
 The socket has a name in Linux's abstract namespace, so nothing is left in a file system, and a name ends with its
 socket.  Every process of the network namespace may ring.  Where there is no such socket (another host, another
 container, another system, an older build) ringing fails at once, and whoever rings goes another way.
+
+Linux counts a datagram against its sender's buffer until it is read.  So stalled receivers may fill that buffer, and
+the sender then reaches no receiver at all.  `ring` says so: a full queue at the other end needs no ring, a full buffer
+at this end needs another way.
 """
 
 from __future__ import annotations
 
+import select
 import socket
 from contextlib import suppress
 
@@ -43,25 +48,42 @@ class Doorbell:
         """Return what is readable once somebody has rung; empty: nobody can."""
         return [] if self._hung is None else [self._hung.fileno()]
 
-    def ring(self, name: str) -> bool:
-        """Wake the process of this name, and return at once; false: there is none here."""
-        return self._leave(name, b"", full=True)
+    def ring(self, name: str) -> bool | None:
+        """Wake the process of this name, and return at once.
+
+        False: there is none here.  None: datagrams that others have not read fill this end's buffer, and nothing was
+        sent.
+        """
+        try:
+            return self._leave(name, b"")
+        except BlockingIOError:
+            return True if self._writable() else None
 
     def tell(self, name: str, note: bytes) -> bool:
-        """Leave a note there, and return at once; false: there is nobody here, or too much waits there."""
-        return self._leave(name, note, full=False)
+        """Leave a note there, and return at once; false: nobody is here, or too much waits at one of the ends."""
+        try:
+            return self._leave(name, note)
+        except BlockingIOError:
+            return False
 
-    def _leave(self, name: str, note: bytes, *, full: bool) -> bool:
-        """Return whether it is there; `full`: what to say where as much waits as may."""
+    def _leave(self, name: str, note: bytes) -> bool:
+        """Return whether it is there.  BlockingIOError: the other's queue is full, or this end's buffer."""
         if self._line is None:
             return False
         try:
             self._line.sendto(note, _address(name))
         except BlockingIOError:
-            return full
+            raise
         except OSError:
             return False
         return True
+
+    def _writable(self) -> bool:
+        """Whether this end's buffer has room; Linux says so while it is a quarter full at most."""
+        assert self._line is not None
+        look = select.poll()
+        look.register(self._line, select.POLLOUT)
+        return bool(look.poll(0))
 
     def rung(self) -> list[bytes]:
         """Return what was left since the last call: an empty note of whoever only rang."""

@@ -24,13 +24,18 @@ class WireUp:
     """Connects a transport to peers, off the loop."""
 
     def __init__(
-        self, transport: Transport, answer: Callable[[WiredUp | WireFailed], None],
+        self, transport: Transport, answer: Callable[[WiredUp | WireFailed, str], None],
         begin: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
-        """On the helper thread `begin` is called before all else, and `answer` with each event."""
+        """On the helper thread `begin` is called before all else.
+
+        `answer` gets each event, and the peer that is connected by then (empty: none).
+        """
         self._transport = transport
         self._answer = answer
         self._closed = False
+        #: calls whose answers the loop has not taken (`heard`); of the loop's thread
+        self.under_way = 0
         #: by link: the call that waits for the thread; both threads change it
         self._lock = threading.Lock()
         self._waiting: dict[int, tuple[int, bytes, Callable[[], None], Callable[[str], None]]] = {}
@@ -49,6 +54,7 @@ class WireUp:
             self._waiting[link] = session, endpoint, prepare, reach
         if waits:
             return
+        self.under_way += 1
         try:
             self._pool.submit(self._connect, link)
         except BaseException as error:  # no thread is to be had: the link fails, and is called again
@@ -56,7 +62,7 @@ class WireUp:
                 del self._waiting[link]
             if self._closed:  # the caller's mistake, not a lack of threads
                 raise
-            self._answer(WireFailed(link, session, f"{type(error).__name__}: {error}"))
+            self._answer(WireFailed(link, session, f"{type(error).__name__}: {error}"), "")
 
     def _connect(self, link: int) -> None:
         with self._lock:
@@ -64,17 +70,22 @@ class WireUp:
         if call is None:  # it was given up: there was no thread for it then
             return
         session, endpoint, prepare, reach = call
+        peer = ""
         try:
             prepare()
             peer = self._transport.connect(endpoint)
             self._transport.warm(peer, WARM_S)
             reach(peer)
         except TransportError as error:
-            self._answer(WireFailed(link, session, f"{error.kind}: {error}"))
+            self._answer(WireFailed(link, session, f"{error.kind}: {error}"), peer)
         except BaseException as error:  # noqa: BLE001  # a library's own: the link fails with its words, the loop goes on
-            self._answer(WireFailed(link, session, f"{type(error).__name__}: {error}"))
+            self._answer(WireFailed(link, session, f"{type(error).__name__}: {error}"), peer)
         else:
-            self._answer(WiredUp(link, session, peer))
+            self._answer(WiredUp(link, session, peer), peer)
+
+    def heard(self) -> None:
+        """The loop takes an answer."""
+        self.under_way -= 1
 
     def close(self) -> None:
         """Wait for what is under way, take no more."""
