@@ -53,7 +53,7 @@ class World:
             logs=SimpleNamespace(untaken=lambda *words: self.told.append(words)),
         )  # fmt: skip
         rank: Any = SimpleNamespace(
-            links={LINK: SimpleNamespace(state=state)}, peers={LINK: SimpleNamespace(plan="the plan")},
+            links={LINK: SimpleNamespace(state=state, address=HERE)}, peers={LINK: SimpleNamespace(plan="the plan")},
             hello=lambda session, link: ("hello", session, link),
         )  # fmt: skip
         self.loop, self.rank = loop, rank
@@ -91,6 +91,23 @@ def test_an_address_that_cannot_be_dialled_is_told_to_the_table(address: str) ->
     [failed] = at.events
     assert isinstance(failed, ev.DialFailed) and failed.peer == LINK and failed.why
     assert at.calls.links[LINK].dialled == "" and LINK not in at.connections.peer_of
+
+
+def test_a_dial_that_failed_is_repeated_with_each_call_and_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    at = World()
+    at.refuses = ControlError("no socket to be had")
+    at.calls.dial(do.Dial(LINK, HERE))
+    for _ in range(2):
+        at.hello(8)
+    assert len(at.events) == 1
+    at.refuses = ControlError("another reason")
+    at.hello(8)
+    assert [event.why for event in at.events] == ["no socket to be had", "another reason"]
+    at.refuses = None
+    at.hello(8)
+    assert at.dialled == [HERE] and at.connections.peer_of[LINK] == PEER
+    at.hello(8)
+    assert at.dialled == [HERE] and len(at.events) == 2
 
 
 def test_for_an_absent_peer_only_the_newest_hello_is_kept_and_it_is_encoded_once() -> None:

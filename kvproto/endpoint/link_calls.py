@@ -30,6 +30,8 @@ class LinkCall:
     #: addresses of its connection and of the one beside it (empty: there is none)
     dialled: str = ""
     tried: str = ""
+    #: why the last dial failed (empty: it did not)
+    undialled: str = ""
     #: session of the newest HELLO (0: the next one has to be encoded), and whether its name is being looked up
     session: int = 0
     looking: bool = False
@@ -79,9 +81,11 @@ class LinkCalls:
         try:
             peer = self._connect(effect.address)
         except ControlError as error:
-            self._loop.raise_event(ev.DialFailed(effect.link, str(error)))
+            if str(error) != at.undialled:
+                at.undialled = str(error)
+                self._loop.raise_event(ev.DialFailed(effect.link, at.undialled))
             return
-        at.dialled = effect.address
+        at.dialled, at.undialled = effect.address, ""
         connections.bind(effect.link, peer)
 
     def _connect(self, address: str) -> Peer:
@@ -92,6 +96,9 @@ class LinkCalls:
     def say_hello(self, effect: do.SayHello) -> None:
         """Queue a HELLO on this link; for an absent peer only the newest is kept, and it is encoded once."""
         connections, link, at = self._loop.connections, effect.link, self.links[effect.link]
+        value = self._rank.links.get(link)
+        if at.undialled and value is not None:  # there may be a descriptor now, or a name that somebody knows
+            self.dial(do.Dial(link, value.address))
         if not connections.waits(link) or at.session != effect.session:
             # The peer is away: calls that piled up for it would all be answered, one after the other, when it comes.
             connections.clear(link)

@@ -195,7 +195,11 @@ def dial(
     options |= {zmq.CONNECT_TIMEOUT: min(max(1, round(unanswered.answer_s * 1000)), MAX_INT)}
     socket = _open(context, zmq.DEALER, _DEALER | options, max_frame + SEAL * (keys is not None))
     name = READS + os.urandom(15)
-    standing = Standing(context, socket, number, unanswered)
+    try:
+        standing = Standing(context, socket, number, unanswered)
+    except zmq.ZMQError as error:
+        socket.close()
+        raise _no_socket(error) from error
     try:
         socket.set(zmq.ROUTING_ID, name)
         socket.connect(place)
@@ -244,8 +248,11 @@ def _open(context: zmq.Context[zmq.Socket[bytes]], kind: int, options: Options, 
     try:
         socket = context.socket(kind)
     except zmq.ZMQError as error:
-        msg = f"no socket to be had: {error}; disconnect peers that are done, or allow more descriptors"
-        raise ControlError(msg) from error
+        raise _no_socket(error) from error
     for option, value in (_EVERY_SOCKET | options | {zmq.MAXMSGSIZE: max_part}).items():
         socket.set(option, value)
     return socket
+
+
+def _no_socket(error: zmq.ZMQError) -> ControlError:
+    return ControlError(f"no socket to be had: {error}; disconnect peers that are done, or allow more descriptors")
