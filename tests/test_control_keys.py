@@ -395,18 +395,24 @@ def test_the_pace_is_a_key_s_and_not_the_place_s_where_it_comes_from(three: dict
 
 
 def test_of_what_the_listener_tells_comings_and_goings_are_passed_on_and_the_rest_is_counted() -> None:
-    away, told = Counter[str](), list[tuple[str, int]]()
-    watch: Any = SimpleNamespace(add=lambda fd: told.append(("add", fd)), remove=lambda fd: told.append(("remove", fd)))
+    away, told = Counter[str](), list[tuple[Any, ...]]()
+    unread: Any = SimpleNamespace(
+        add=lambda fd: told.append(("add", fd)), remove=lambda fd: told.append(("remove", fd))
+    )  # fmt: skip
+    unanswered: Any = SimpleNamespace(
+        add=lambda by, fd: told.append(("watch", by, fd)), remove=lambda by, fd: told.append(("leave", by, fd))
+    )  # fmt: skip
     with zmq.Context() as context, context.socket(zmq.ROUTER) as listener:
-        handshakes = Handshakes(context, listener, away, watch, watch)
+        handshakes = Handshakes(context, listener, away, unread, unanswered)
         for event, value in (
             (zmq.EVENT_ACCEPTED, 11), (zmq.EVENT_ACCEPTED, 12), (zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL, 1),
             (zmq.EVENT_DISCONNECTED, 11), (zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL, -1),
         ):  # fmt: skip
             handshakes._serve([struct.pack("=Hi", event, value), b"tcp://127.0.0.1:1"])
         handshakes.close()
-    both = [each for each in (("add", 11), ("add", 12), ("remove", 11)) for _ in ("unread", "unanswered")]
-    assert told == both and away == {STRANGE: 2}
+    assert away == {STRANGE: 2} and told == [
+        ("add", 11), ("watch", -2, 11), ("add", 12), ("watch", -2, 12), ("remove", 11), ("leave", -2, 11)
+    ]  # fmt: skip
 
 
 def test_a_turn_answers_some_and_says_whether_there_may_be_more() -> None:

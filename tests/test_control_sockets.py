@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator
+from socket import create_connection, create_server
 from types import SimpleNamespace
 from typing import Any
 
@@ -105,10 +108,25 @@ def test_what_cannot_be_dialled_leaves_nothing_open(context: zmq.Context[zmq.Soc
     assert closed == [-6], "each has a number of its own, below those of the gate"
 
 
+def test_where_the_second_socket_of_a_dial_is_not_to_be_had_the_first_is_closed(
+    context: zmq.Context[zmq.Socket[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dialled = list[zmq.Socket[bytes]]()
+
+    def none(_context: object, socket: zmq.Socket[bytes], *_: object) -> None:
+        dialled.append(socket)
+        raise zmq.ZMQError(errno.EMFILE)
+
+    monkeypatch.setattr("kvproto.io.control.sockets.Standing", none)
+    with pytest.raises(ControlError, match="no socket to be had"):
+        dial(context, 1, "tcp://127.0.0.1:9", MAX_FRAME, None, Unanswered(1.0))
+    assert [socket.closed for socket in dialled] == [True]
+
+
 def test_a_connection_that_is_lost_is_not_asked_after_any_more(context: zmq.Context[zmq.Socket[bytes]]) -> None:
-    asked = list[tuple[str, int]]()
+    asked = list[tuple[str, int, int]]()
     told: Any = SimpleNamespace(
-        add=lambda fd: asked.append(("add", fd)), remove=lambda fd: asked.append(("remove", fd))
+        add=lambda by, fd: asked.append(("add", by, fd)), remove=lambda by, fd: asked.append(("remove", by, fd))
     )  # fmt: skip
     with context.socket(zmq.DEALER) as dialled:
         standing = Standing(context, dialled, 3, told)
@@ -119,7 +137,28 @@ def test_a_connection_that_is_lost_is_not_asked_after_any_more(context: zmq.Cont
             standing._serve([MONITORED.pack(event, told_of)])
             stands.append(standing.stands)
         standing.close()
-    assert (asked, stands) == ([("add", 17), ("remove", 19)], [False, True, False])
+    assert (asked, stands) == ([("add", -5, 17), ("remove", -5, 19)], [False, True, False])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="connections are watched on Linux alone")
+def test_two_links_that_exchange_descriptors_are_both_watched(context: zmq.Context[zmq.Socket[bytes]]) -> None:
+    watched = Unanswered(1.0)
+    with (
+        create_server(("127.0.0.1", 0)) as server, create_connection(server.getsockname()) as one,
+        create_connection(server.getsockname()) as other, context.socket(zmq.DEALER) as first,
+        context.socket(zmq.DEALER) as second,
+    ):  # fmt: skip
+        links = [Standing(context, dialled, number, watched) for number, dialled in enumerate((first, second), 1)]
+        had = one.fileno(), other.fileno()
+        for link, fd in zip(links, had, strict=True):
+            link._serve([MONITORED.pack(zmq.EVENT_CONNECTED, fd)])
+        # Each monitor has a socket of its own, and the first one is read to its end before the second one.
+        for link, lost, found in zip(links, had, reversed(had), strict=True):
+            link._serve([MONITORED.pack(zmq.EVENT_DISCONNECTED, lost)])
+            link._serve([MONITORED.pack(zmq.EVENT_CONNECTED, found)])
+        assert len(watched) == 2
+        for link in links:
+            link.close()
 
 
 def test_the_gate_is_told_of_those_that_watch_connections(

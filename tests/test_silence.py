@@ -193,7 +193,7 @@ def test_a_peer_that_reads_nothing_and_is_sent_more_than_its_kernel_holds_keeps_
 
 def deafen(end: Control) -> None:
     """Have this end's kernel drop what comes over its connection, as a host that is gone does."""
-    (fd,) = end._unanswered._cookies
+    ((_, fd),) = end._unanswered._cookies
     with held(fd) as connection:
         drop = ctypes.create_string_buffer(struct.pack("=HBBI", RETURN, 0, 0, 0))
         program = struct.pack("@HP", 1, ctypes.addressof(drop))
@@ -223,7 +223,7 @@ def test_a_connection_falls_whose_host_acknowledges_nothing_whether_or_not_it_ha
 def test_a_descriptor_that_is_another_connection_by_now_is_left_alone() -> None:
     watched, now = Unanswered(0.3), time.monotonic()
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as one:
-        watched.add(one.fileno())
+        watched.add(-2, one.fileno())
         watched.look(now)
         assert len(watched) == 1 and watched.due == pytest.approx(now + 0.3 / TIMES)
         with socket.create_connection(server.getsockname()) as other:
@@ -231,6 +231,21 @@ def test_a_descriptor_that_is_another_connection_by_now_is_left_alone() -> None:
             watched.look(now)
             assert not len(watched)
             other.send(b"it stands")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="connections are watched on Linux alone")
+def test_a_monitor_that_reports_late_takes_no_other_monitor_s_connection_away() -> None:
+    watched = Unanswered(0.3)
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as one:
+        fd = one.fileno()
+        watched.add(-3, fd)  # the former owner of the descriptor, whose connection is over
+        watched.add(-4, fd)
+        watched.remove(-3, fd)
+        assert len(watched) == 1
+        watched.look(time.monotonic())
+        assert len(watched) == 1
+        watched.remove(-4, fd)
+        assert not len(watched)
 
 
 class Asking:
@@ -258,7 +273,7 @@ def watching(connections: Sequence[Asking], monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(unanswered, "held", hold)
     watched = Unanswered(0.3)
     for fd in range(len(connections)):
-        watched._cookies[fd] = b"one"
+        watched._cookies[-2, fd] = b"one"
     return watched
 
 
@@ -289,8 +304,8 @@ def test_many_connections_are_looked_at_in_turn_and_the_sooner_the_more_there_ar
         watched.look(7.0)
         assert [each.looks for each in connections] == looks
     assert watched.due == pytest.approx(7.0375)
-    watched.remove(0)
-    watched.remove(0)
+    watched.remove(-2, 0)
+    watched.remove(-2, 0)
     assert len(watched) == 15
 
 
@@ -300,7 +315,7 @@ def test_what_is_closed_is_not_kept_and_what_cannot_be_held_for_a_moment_is(monk
         monkeypatch.setattr(unanswered, "held", _raising(OSError(number, "")))
         watched.look(0.0)
         assert len(watched) == kept
-    watched.add(0)
+    watched.add(-2, 0)
     assert not len(watched)
 
 

@@ -185,9 +185,9 @@ class Handshakes(Monitor):
         event, value = MONITORED.unpack(parts[0])
         if event == zmq.EVENT_ACCEPTED:
             self._unread.add(value)
-            self._unanswered.add(value)
+            self._unanswered.add(self.number, value)
         elif event == zmq.EVENT_DISCONNECTED:
             self._unread.remove(value)
-            self._unanswered.remove(value)
+            self._unanswered.remove(self.number, value)
         else:
             self._away[STRANGE] += 1

@@ -32,6 +32,6 @@ class Standing(Monitor):
         event, value = MONITORED.unpack(parts[0])
         self.stands = event == zmq.EVENT_HANDSHAKE_SUCCEEDED
         if event == zmq.EVENT_CONNECTED:
-            self._unanswered.add(value)
+            self._unanswered.add(self.number, value)
         elif event == zmq.EVENT_DISCONNECTED:
-            self._unanswered.remove(value)
+            self._unanswered.remove(self.number, value)

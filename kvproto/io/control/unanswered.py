@@ -31,43 +31,48 @@ _INFO = struct.Struct("<2xBB52xI")
 
 
 class Unanswered:
-    """The connections of one control plane, by descriptor."""
+    """The connections of one control plane, by monitor and descriptor.
+
+    Monitors report independently of each other.  So one may report the new owner of a descriptor before another one
+    reports that it has lost the connection that had the descriptor.
+    """
 
     def __init__(self, answer_s: float) -> None:
         self.answer_s = answer_s
-        self._cookies = OrderedDict[int, bytes]()
+        self._cookies = OrderedDict[tuple[int, int], bytes]()
         #: when to look again
         self.due = 0.0
 
     def __len__(self) -> int:
         return len(self._cookies)
 
-    def add(self, fd: int) -> None:
+    def add(self, by: int, fd: int) -> None:
+        """Watch a connection that the monitor of this number has reported."""
         # TCP_INFO's form is Linux's. For want of a descriptor it is not watched: then its host may be gone for longer.
         if sys.platform == "linux":
             with contextlib.suppress(OSError), held(fd) as there:
-                self._cookies[fd] = cookie(there)
+                self._cookies[by, fd] = cookie(there)
 
-    def remove(self, fd: int) -> None:
-        self._cookies.pop(fd, None)
+    def remove(self, by: int, fd: int) -> None:
+        self._cookies.pop((by, fd), None)
 
     def look(self, now: float) -> None:
         """Look at some connections: those that were not looked at for longest."""
         for _ in range(min(LOOKS, len(self._cookies))):
-            fd = next(iter(self._cookies))
-            self._cookies.move_to_end(fd)
+            by, fd = key = next(iter(self._cookies))
+            self._cookies.move_to_end(key)
             try:
-                over = self._over(fd)
+                over = self._over(fd, self._cookies[key])
             except OSError as error:
                 over = error.errno not in OUT_OF_DESCRIPTORS
             if over:
-                self.remove(fd)
+                self.remove(by, fd)
         self.due = now + self.answer_s / TIMES * min(1.0, LOOKS / max(1, len(self._cookies)))
 
-    def _over(self, fd: int) -> bool:
+    def _over(self, fd: int, known: bytes) -> bool:
         """Shut a connection that is unanswered: True; so is a descriptor that is another connection's by now."""
         with held(fd) as there:
-            if cookie(there) != self._cookies[fd]:
+            if cookie(there) != known:
                 return True
             told = there.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO.size)
             repeated, probes, ago_ms = _INFO.unpack(told)
