@@ -1,8 +1,14 @@
-"""A loop's requests to its process: the cores that it may name, and whose frozen heap is given back."""
+"""A loop's requests to its process: cores that it may name, a frozen heap's owner, and forks."""
 
 from __future__ import annotations
 
+import gc
 import math
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
 import pytest
@@ -102,3 +108,101 @@ def test_a_heap_that_somebody_else_has_frozen_is_theirs(collector: ToldCollector
     loop.begin()
     loop.end()
     assert collector.told == ["collect", "freeze", "unfreeze"]
+
+
+# ------------------------------------------------------------------------------------------- the child of a fork
+@pytest.fixture
+def interval() -> Iterator[float]:
+    """The switch interval that the process has before; heap and interval are restored."""
+    gc.unfreeze()  # what earlier tests have frozen
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(4e-3)
+    yield 4e-3
+    sys.setswitchinterval(before)
+    gc.unfreeze()
+
+
+def succeeds_in_a_child(work: Callable[[], None]) -> bool:
+    """Whether the work raises nothing in the child of a fork, and ends there within some seconds."""
+    child = os.fork()
+    if not child:
+        failed = 1
+        try:
+            signal.alarm(20)
+            work()
+            failed = 0
+        except BaseException:  # noqa: BLE001  # reported by the exit code
+            traceback.print_exc()
+        finally:
+            os._exit(failed)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def settings() -> tuple[float, bool]:
+    """The switch interval, to the microsecond, and whether the heap is frozen."""
+    return round(sys.getswitchinterval(), 6), gc.get_freeze_count() > 0
+
+
+def test_the_child_of_a_fork_has_the_settings_of_before_and_its_loops_change_and_restore_them(interval: float) -> None:
+    ours = OwnThread(1e-4, freeze=True)
+    ours.begin()
+
+    def look() -> None:
+        assert settings() == (interval, False)
+        own = OwnThread(2e-4, freeze=True)
+        own.begin()
+        assert settings() == (2e-4, True)
+        own.end()
+        assert settings() == (interval, False)
+
+    try:
+        assert succeeds_in_a_child(look)
+        assert settings() == (1e-4, True), "the parent's loop runs"
+    finally:
+        ours.end()
+    assert settings() == (interval, False)
+
+
+def test_the_child_of_a_fork_keeps_what_other_code_has_set(interval: float) -> None:
+    gc.freeze()
+    ours = OwnThread(1e-4, freeze=True)
+    ours.begin()
+    sys.setswitchinterval(interval / 2)
+
+    def look() -> None:
+        assert settings() == (interval / 2, True)
+
+    try:
+        assert succeeds_in_a_child(look)
+    finally:
+        ours.end()
+
+
+def test_a_fork_while_another_thread_changes_the_settings_leaves_no_lock_held(interval: float) -> None:
+    def begin() -> None:
+        own = OwnThread(1e-4)
+        own.begin()
+        own.end()
+        assert settings() == (interval, False)
+
+    with own_thread._lock:
+        assert succeeds_in_a_child(begin)
+
+
+def test_a_loop_s_thread_that_forks_and_ends_in_the_child_restores_nothing_there(interval: float) -> None:
+    ours = OwnThread(1e-4, freeze=True)
+    ours.begin()
+
+    def end() -> None:
+        own = OwnThread(1e-4, freeze=True)
+        own.begin()
+        ours.end()
+        assert settings() == (1e-4, True), "the child's own loop runs"
+        own.end()
+        ours.end()
+        assert settings() == (interval, False)
+
+    try:
+        assert succeeds_in_a_child(end)
+    finally:
+        ours.end()

@@ -256,7 +256,7 @@ class Endpoint:
             rooms: of those that are not over: "finish" waits for them, "end" gives them up as `abort` does
 
         Raises:
-            ArgumentError: the pool is detached, or is being detached
+            ArgumentError: the pool is detached, or is being detached, or another thread attaches one
             TransportError: a decode rank's next instance of the transport cannot be made
 
         """
@@ -269,7 +269,8 @@ class Endpoint:
         It blocks as the constructor does, and the loop waits meanwhile.
 
         Raises:
-            ArgumentError: the endpoint has a pool; or this one is not this rank's share, or on another device
+            ArgumentError: the endpoint has a pool, or another thread attaches one
+            ArgumentError: this one is not this rank's share, or on another device
             TransportError: the transport does not take the memory; the pool stays detached
 
         """

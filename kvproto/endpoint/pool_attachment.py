@@ -8,7 +8,8 @@
 
 Each is looked at once a pass, and nothing blocks.  `attach` blocks its caller as the constructor does, and the loop as
 long, whose thread owns the transport.  No room is open then, and peers take the silence for an engine that compiles
-(`Timing.silence`).
+(`Timing.silence`).  A second `attach`, and a `detach`, are refused meanwhile: the loop's thread may be the one that
+calls them, and would wait for itself.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from kvproto.observe.logs import named
 
 #: what becomes of rooms that are not over: the engine gives them up, or waits for them
 Rooms = Literal["end", "finish"]
+#: why an endpoint is neither attached nor detached now
+ATTACHES = "another thread is attaching a pool to this endpoint: wait until that call of `attach` has returned"
 
 
 class PoolAttachment:
@@ -34,6 +37,8 @@ class PoolAttachment:
         self._loop, self._done = loop, done
         self._steps: Iterator[str] | None = None
         self._lock = threading.Lock()
+        #: the call of `end` that waits for the loop; None: none
+        self._attaching: Callable[[], None] | None = None
         #: the endpoint has a pool, and rooms may be opened
         self.attached = True
         #: a sentence about a pool that is not there, or about to go; empty: it is attached
@@ -59,6 +64,7 @@ class PoolAttachment:
             raise ArgumentError(self.stays)
         # Of two threads one is refused; an interrupt between two of these lines would leave a detach without end.
         with HeldSignals(), self._lock:
+            self._need_no_attach()
             if not self.attached:
                 raise ArgumentError(f"{self.why}: it can be detached again once another one is attached")
             self._loop.check()
@@ -72,15 +78,26 @@ class PoolAttachment:
 
         def act() -> None:
             take()
-            self.attached, self.why = True, ""
+            self.attached, self.why, self._attaching = True, "", None
             done()
 
-        with self._lock:
-            if self.attached:
-                raise ArgumentError(self.stays or "this endpoint has a pool: detach it first")
-            if self._steps is not None:
-                raise ArgumentError(f"{self.why}: wait until it is `detached`")
+        try:
+            with self._lock:
+                self._need_no_attach()
+                if self.attached:
+                    raise ArgumentError(self.stays or "this endpoint has a pool: detach it first")
+                if self._steps is not None:
+                    raise ArgumentError(f"{self.why}: wait until it is `detached`")
+                self._attaching = act
+            # Without the lock: the thread that polls may wait for it, and this call waits for that thread.
             self._loop.ask(act)
+        finally:
+            if self._attaching is act:  # else it may be that of a later call
+                self._attaching = None
+
+    def _need_no_attach(self) -> None:
+        if self._attaching is not None:
+            raise ArgumentError(ATTACHES)
 
     # ---------------------------------------------------------------------------------------- as a source
     def poll(self) -> bool:

@@ -4,6 +4,8 @@ Two settings belong to the process, not to the thread: the interpreter's switch 
 visits the objects that exist at the start.  Each is changed while loops run that want it, and restored when the last of
 them has stopped, unless other code has changed it meanwhile.  The thread's cores, its timer slack and its current GPU
 belong to the thread, and end with it.
+
+A child that the process forks has no such thread.  So both settings are restored there at once.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ from kvproto.io.control.poller import serve_a_loop
 SWITCH_S = 5e-5
 
 _lock = threading.Lock()
-#: the intervals that running loops ask for, and what was there before: (before, as it was set)
-_asked: list[float] = []
+#: what running loops ask for; and the interval: (what was there before, as it was set)
+_asked: list[OwnThread] = []
 _switch: tuple[float, float] | None = None
 #: running loops that ask for a frozen heap
 _frozen = 0
@@ -53,7 +55,7 @@ class OwnThread:
         """The loop is about to run."""
         global _frozen  # noqa: PLW0603  # the process has one of each
         with _lock:
-            _asked.append(self.switch_interval)
+            _asked.append(self)
             _switch_soon()
             if self.freeze:
                 if not _frozen and not gc.get_freeze_count():
@@ -78,7 +80,9 @@ class OwnThread:
     def end(self) -> None:
         global _frozen  # noqa: PLW0603
         with _lock:
-            _asked.remove(self.switch_interval)
+            if self not in _asked:  # a pass of the loop has forked, and its thread ends in the child
+                return
+            _asked.remove(self)
             _switch_soon()
             if self.freeze:
                 _frozen -= 1
@@ -93,10 +97,24 @@ def _switch_soon() -> None:
     if _switch is not None and now != _switch[1]:
         _switch = None  # other code has set it since, and owns it now
     before = _switch[0] if _switch is not None else now
-    wanted = min(_asked, default=before)
+    wanted = min((each.switch_interval for each in _asked), default=before)
     if wanted < before:
         sys.setswitchinterval(wanted)
         _switch = before, sys.getswitchinterval()
     elif _switch is not None:
         sys.setswitchinterval(before)
         _switch = None
+
+
+def _leave_behind() -> None:
+    """In the child of a fork: no loop runs here, and the settings are restored."""
+    global _lock, _frozen  # noqa: PLW0603
+    _lock = threading.Lock()  # another thread of the parent may have held it
+    _asked.clear()
+    _switch_soon()
+    if _frozen:
+        _frozen = 0
+        gc.unfreeze()
+
+
+os.register_at_fork(after_in_child=_leave_behind)
