@@ -322,7 +322,12 @@ def test_a_store_is_bound_to_a_table_that_is_placed_and_says_how_many_bytes_it_m
     pages, placed = np.arange(4, dtype=np.int64), list[int]()
     entry = RoomEntry(32, torch.from_numpy(pages), pages, 4)
     mapped = SimpleNamespace(bind=lambda *about: about)
-    data.streams.place_all = lambda: placed.append(1)
+
+    def place() -> None:
+        placed.append(1)
+        entry.table = torch.from_numpy(pages)
+
+    data.streams.place_all = place
     made = data._bind(PAGES, entry, mapped)
     assert made.launch == (entry, (b"", b""), CHUNK_TOKENS, CHUNK_TOKENS, data.streams, data.gathers.pool)
     assert not placed

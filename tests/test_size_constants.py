@@ -37,7 +37,7 @@ BOUNDS: dict[str, tuple[int, int, str]] = {
     "adapters.card.U64": (1 << 64, 1 << 64, "a group on the wire"),
     "adapters.card_trust.SHORTEST": (16, 32, "bytes of a secret that nobody guesses"),
     "adapters.card_trust.INSTANCES": (32, 4096, "links and plans that requests can make a decode rank hold"),
-    "adapters.sglang.room_lives.KEPT": (8 * 4096, 1 << 20, "longer than an endpoint keeps tombstones; each is a number"),
+    "adapters.sglang.room_lives.KEPT": (8 * 4096, 1 << 20, "longer than an endpoint keeps tombstones: a number"),
     "adapters.vllm.connector.ROOMS": (1024, 1 << 16, "more than requests that a decode instance has at a time"),
     "adapters.sglang.bootstrap.KEPT": (256, 1 << 16, "cards of a decode rank; each is kilobytes"),
     "adapters.sglang.bootstrap.ASKERS": (4, 64, "threads; servers that do not answer hold one for seconds"),
