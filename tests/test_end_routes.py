@@ -377,6 +377,8 @@ def test_what_travels_at_the_end_is_estimated_by_the_routes_that_are_open(monkey
             (replace(usual, route="staged"), rank.placement, False, (False, groups, True, False, False, 1.0)),
             (replace(usual, route="pages"), rank.placement, True, (True, groups, False, True, True, 3.0)),
             (replace(usual, slot_bytes=nbytes - 1), rank.placement, False, (True, groups, False, True, False, 1.0)),
+            # the largest chunk at the end is a joint one, and this is none
+            (replace(usual, slot_bytes=nbytes), rank.placement, False, (True, groups, True, True, False, 1.0)),
             (replace(usual, slot_bytes=largest), closed, False, (False, groups, True, False, False, 1.0)),
         ):
             to.estimates.clear()
@@ -386,9 +388,9 @@ def test_what_travels_at_the_end_is_estimated_by_the_routes_that_are_open(monkey
                 patch.setattr(rank, "placement", placement)
                 rank.end_estimate(room.key, 0)
             assert asked.pop() == (to.costs or rank.costs, nbytes, *ways)
-            few = settings.slot_bytes == nbytes - 1
-            told = f"a part of {largest} bytes of state or window fits no slot of {nbytes - 1} (Settings.slot_bytes)"
-            assert rank._no_slot(both.plan, 0) == told * few
+            few, why = settings.slot_bytes in (nbytes - 1, nbytes), rank._no_slot(both.plan, 0)
+            told = f"a part of {largest} bytes of state or window fits no slot of {settings.slot_bytes} (Settings.slot_"
+            assert why.startswith(told) and "joint=False" in why if few else not why
         assert rank.end_estimate(room.key, 7) == prefill_links.STAGED_ONLY, "no such rank is linked"
         monkeypatch.setattr(rank, "settings", usual)
         to.mapped, to.costs = False, None

@@ -209,6 +209,15 @@ def test_a_room_whose_last_tokens_join_its_end_costs_what_its_other_tokens_and_t
     assert found == estimate(COSTS, nbytes, pieces, 1, open_=open_) and rank.end_estimate(ROOM, 1) is found
 
 
+def test_the_plan_of_a_cache_at_the_end_is_always_the_same_one() -> None:
+    """What is prepared is found by it, however many other plans are asked for meanwhile."""
+    plan = Plan(of(FULL, STATE, LONG), of(FULL, STATE, LONG), 8)
+    kept = [plan.end_plan(at) for at in range(len(plan.prefill.ends))]
+    plans.plan_between.cache_clear()
+    assert [plan.end_plan(at) for at in range(len(kept))] == kept and len({id(each) for each in kept}) == 2
+    assert [(each.prefill.name, each.decode.name) for each in kept] == [(each.name,) * 2 for each in plan.prefill.ends]
+
+
 def test_a_joint_chunk_that_is_stored_waits_for_the_busier_port_of_its_two_parts() -> None:
     held = model(pp=2)
     rank = linked(open_to(held, 1), held, model(), costs="")

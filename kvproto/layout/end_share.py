@@ -14,7 +14,7 @@ import msgspec
 
 from kvproto.layout.cut import in_block
 from kvproto.layout.placement import Placement, closed_between
-from kvproto.layout.plan import Plan, Share, plan_between
+from kvproto.layout.plan import Plan, Share
 
 
 class EndShare(msgspec.Struct, frozen=True):
@@ -34,12 +34,11 @@ def end_shares(plan: Plan, share: Share, ours: Placement | None, theirs: Placeme
     assert ours is not None
     assert theirs is not None
     assert plan.state is not None
-    found, sides = list[EndShare](), zip(plan.prefill.ends, plan.decode.ends, strict=True)
-    for at, (block, (near, far)) in enumerate(zip(plan.state.prefill.blocks, sides, strict=True)):
+    found = list[EndShare]()
+    for at, block in enumerate(plan.state.prefill.blocks):
         mine = in_block(share, *block)
         if any(piece.units for piece in mine.pieces):
-            between = plan_between(near, far, near.page_size)
-            found.append(EndShare(at, between, mine, ours.ends[at], theirs.ends[at]))
+            found.append(EndShare(at, plan.end_plan(at), mine, ours.ends[at], theirs.ends[at]))
     return tuple(found)
 
 

@@ -54,9 +54,9 @@ class Plan:
     Raises `LayoutError` if the two layouts, or the chunk size (tokens a cell), do not go together.
     """
 
-    __slots__ = ("_alike", "_before", "_blocks", "_contacts", "_duties", "_ends", "_fan_in", "_linked_to",
-                 "_owed_widths", "_parts", "_rows", "_share", "_sizes", "_writers", "chunk_tokens", "decode",
-                 "fewest_layers", "joint_tokens", "prefill", "state", "state_groups")  # fmt: skip
+    __slots__ = ("_alike", "_before", "_blocks", "_contacts", "_duties", "_end_plans", "_ends", "_fan_in",
+                 "_linked_to", "_owed_widths", "_parts", "_rows", "_share", "_sizes", "_writers", "chunk_tokens",
+                 "decode", "fewest_layers", "joint_tokens", "prefill", "state", "state_groups")  # fmt: skip
 
     def __init__(self, prefill: Layout, decode: Layout, chunk_tokens: int) -> None:
         agree(prefill, decode, chunk_tokens)
@@ -88,6 +88,7 @@ class Plan:
         self._sizes: dict[tuple[int, int, int], Sizes] = {}
         #: by reader, and whether a chunk has tokens, and what travels at the end
         self._fan_in: dict[tuple[int, bool, bool], tuple[int, ...]] = {}
+        self._end_plans: dict[int, Plan] = {}
         #: by writer, reader, tokens, layer group and how many there are
         self._parts: dict[tuple[int, int, int, int, int], Part] = {}
         self._alike = prefill.page_size == decode.page_size and page_runs(prefill, None) == page_runs(decode, None)
@@ -99,6 +100,17 @@ class Plan:
         if self.state is None:
             raise LayoutError("no-such-chunk", "a chunk of state, and nothing in the layout travels at the end")
         return self.state
+
+    def end_plan(self, at: int) -> Plan:
+        """Return the plan of one cache that travels at the end, by its number: always the same one.
+
+        What is prepared for it is found by that.
+        """
+        known = self._end_plans.get(at)
+        if known is None:
+            near, far = self.prefill.ends[at], self.decode.ends[at]
+            known = self._end_plans.setdefault(at, Plan(near, far, near.page_size))
+        return known
 
     @property
     def shares(self) -> tuple[Share, ...]:

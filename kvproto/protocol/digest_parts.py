@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 PARTS = {
-    "layout": "126cdb0c",
+    "layout": "3dae7205",
     "ring": "6661dc94",
     "timing": "0614de4d",
     "messages": "fdc0db8a",

@@ -174,7 +174,8 @@ class PrefillLinks(Rank):
     def _no_slot(self, plan: Plan, reader: int) -> str:
         """Why no slot takes a part of what travels at the end; empty: one does."""
         size, slot = max(plan.part(self.index, reader, cut).nbytes for cut in plan.whole_state), self.slot_bytes
-        told = f"a part of {size} bytes of state or window fits no slot of {slot} (Settings.slot_bytes)"
+        smaller = "; without joint chunks (Layout.of_caches, joint=False) it is less" if plan.joint_tokens else ""
+        told = f"a part of {size} bytes of state or window fits no slot of {slot} (Settings.slot_bytes{smaller})"
         return told if size > slot else ""
 
     @property
@@ -230,7 +231,7 @@ class PrefillLinks(Rank):
         at_port = (at_the_port(plan.of(cut.only(at_end=each.at_end)), each.share) for each in part.blocks(cut))
         return estimate(
             self.link_costs(to), part.nbytes, pieces, 1 if cut.tokens else plan.state_groups,
-            ring=self.settings.route != "pages" and not self._no_slot(plan, to.rank), open_=not closed,
+            ring=self.settings.route != "pages" and part.nbytes <= self.slot_bytes, open_=not closed,
             mapped=to.mapped, port=max(at_port) if to.mapped else 1.0,
         )  # fmt: skip
 
