@@ -66,7 +66,7 @@ def holds(config: Config) -> bool:
 TWO_SLOW = ("taken-back-and-read", "late-gone-believed", "any-caller-unbound")
 #: what haste does not show: a message that overtakes another, a timer that ends while a write is under way, and a lease
 #: that ends while a write is made ready
-UNSEEN = ("epoch-unread", "others-writes-count", "lapse-fails-room")
+UNSEEN = ("epoch-unread", "epoch-unread-by-decode", "others-writes-count", "lapse-fails-room")
 NOTICED = [name for name in MUTANTS if name not in UNSEEN and not CONFIGS[MUTANTS[name].world].timed]
 
 

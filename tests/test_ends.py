@@ -210,7 +210,7 @@ def test_a_room_whose_last_tokens_join_its_end_costs_what_its_other_tokens_and_t
 
 
 def test_the_plan_of_a_cache_at_the_end_is_always_the_same_one() -> None:
-    """What is prepared is found by it, however many other plans are asked for meanwhile."""
+    """Prepared lists are found by it, however many other plans are asked for meanwhile."""
     plan = Plan(of(FULL, STATE, LONG), of(FULL, STATE, LONG), 8)
     kept = [plan.end_plan(at) for at in range(len(plan.prefill.ends))]
     plans.plan_between.cache_clear()

@@ -195,7 +195,7 @@ def test_a_wire_up_that_fails_is_told_and_the_link_comes_back(
 
 @pytest.mark.parametrize(
     ("owner", "method", "old"),
-    [(WireUp, "_connect", 'self._answer(WireFailed(link, session, f"{error.kind}: {error}"))'),
+    [(WireUp, "_connect", 'self._answer(WireFailed(link, session, f"{error.kind}: {error}"), peer)'),
      (PrefillEndpoint, "_wired", "self._loop.call(tell)")],
     ids=["the fault is swallowed", "the answer is thrown away"],
 )  # fmt: skip

@@ -529,7 +529,10 @@ def test_a_note_that_cannot_be_left_goes_by_the_transport(world: World) -> None:
     assert len(world.notes) == 1 and world.writes.told == {(PEER, NOTE)}
 
 
-def test_what_a_kernel_could_not_store_is_not_told(world: World) -> None:
+@pytest.mark.parametrize("bell", [True, False])
+def test_what_a_kernel_could_not_store_is_not_told(world: World, bell: bool) -> None:  # by either way
+    if bell:
+        world.writes.tell = lambda peer, tag: not world.notes.append((peer, tag))  # type: ignore[func-returns-value]
     stored_by_a_kernel(world)
     world.fail(0, settled=True)
     assert world.told == [LOST] and not world.notes and not world.writes.told and not world.writes._notes

@@ -44,7 +44,7 @@ class Timing(msgspec.Struct, frozen=True, gc=False):
     aux: Timer = Timer(20.0, 2)
     #: what a grant is good for without a write
     lease: Timer = Timer(30.0)
-    #: the longest write
+    #: the longest write; the same on both sides
     write: Timer = Timer(30.0)
     #: the longest gather or scatter
     kernel: Timer = Timer(30.0)

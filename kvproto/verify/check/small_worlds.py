@@ -194,6 +194,14 @@ SMALL: dict[str, Config] = {
     "unordered-abort": Config(
         net="unordered", budget=Budget(abort=1), about="messages overtake each other, engines give up"
     ),
+    "unordered-pages": Config(
+        route="pages", chunks=1, net="unordered", engine=AT_ONCE, budget=Budget(link=1, early=1),
+        about="frames and notes of stored parts overtake each other, and the link is lost",
+    ),
+    "unordered-pages-doubt": Config(
+        route="pages", chunks=1, net="unordered", engine=AT_ONCE, budget=Budget(write=1, doubt=1, duplicate=1),
+        about="and a write fails, perhaps in doubt",
+    ),
     "leave": Config(ring=1, budget=Budget(leave=1), about="the decode engine lets go of the prefill group"),
     "address": Config(
         ring=1, chunks=1, engine=AT_ONCE, budget=Budget(address=1), must=("success here",), never=("failure here",),
@@ -216,6 +224,10 @@ SMALL: dict[str, Config] = {
     "close-unordered": Config(
         chunks=1, net="unordered", engine=AT_ONCE, budget=Budget(close=1, duplicate=1),
         about="and what was said before comes after the goodbye, or twice",
+    ),
+    "close-unordered-link": Config(
+        ring=1, chunks=1, net="unordered", engine=AT_ONCE, budget=Budget(close=1, link=1),
+        about="a goodbye of the lost link comes when it is up again",
     ),
     "close-handshake": Config(
         ring=1, chunks=1, engine=AT_ONCE, wired=False, budget=Budget(close=1), must=("a call that is taken back",),

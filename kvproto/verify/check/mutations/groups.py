@@ -20,9 +20,9 @@ from kvproto.verify.check.mutations.registry import DLINKS, PLINKS, PROOMS, link
 from kvproto.verify.framework.table_patching import TablePatch
 
 
-def _hear(b: TablePatch, *, any_epoch: bool = False, any_state: bool = False) -> None:
-    """A prefill rank takes messages of another epoch, or of a link that is down, for current."""
-    facts = Rank.facts
+def _hear(b: TablePatch, side: type[Rank] = PrefillRank, *, any_epoch: bool = False, any_state: bool = False) -> None:
+    """A rank takes messages of another epoch, or of a link that is down, for current."""
+    facts = side.facts
 
     def lenient(rank: Any, heard: HeardMessage) -> Any:
         value, said = rank.links.get(heard.link), heard.epoch
@@ -33,13 +33,19 @@ def _hear(b: TablePatch, *, any_epoch: bool = False, any_state: bool = False) ->
         heard.epoch, rank._up_state = said, up  # noqa: SLF001
         return found
 
-    b.patch(PrefillRank, "facts", lenient)
+    b.patch(side, "facts", lenient)
 
 
 @mutation("epoch-unread", "unordered-link", "S4")
 def epoch_unread(b: TablePatch) -> None:
     """A prefill rank hears what was said in an older epoch of the link (beside the catalogue)."""
     _hear(b, any_epoch=True)
+
+
+@mutation("epoch-unread-by-decode", "close-unordered-link", "S1")
+def epoch_unread_by_decode(b: TablePatch) -> None:
+    """A decode rank hears what was said in an older epoch of the link (beside the catalogue)."""
+    _hear(b, DecodeRank, any_epoch=True)
 
 
 @mutation("heard-while-down", "groups-in-link", "S10")
