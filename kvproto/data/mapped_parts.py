@@ -8,11 +8,10 @@ part goes by the kernel: its launch takes the host 70 us, the copies of 64 MiB 2
 the same device: there engines copied 313 GB/s, the kernel 855.
 
 What travels at the end is stored likewise, each cache by a kernel of its own from its own table; the kernels of a chunk
-are one launch, of which one event tells.  Some rows of a state
-are long and others short.  To another device engines carry the long ones, all layers as one copy if they are evenly
-spaced (`kvproto.io.kernels.page_stacks`), and the kernel at the same time those that are left (`rest`).  Engines have a
-stream of their own then, so no kernel waits for them: four prefill ranks of a hybrid on one GPU reach 0.98 of a bulk
-write so, and 0.82 by the kernel alone.
+are one launch, of which one event tells.  Some rows of a state are long and others short.  To another device engines
+carry the long ones, all layers as one copy if they are evenly spaced (`kvproto.io.kernels.page_stacks`), and the kernel
+at the same time those that are left (`rest`).  Engines have a stream of their own then, so no kernel waits for them:
+four prefill ranks of a hybrid on one GPU reach 0.98 of a bulk write so, and 0.82 by the kernel alone.
 
 Page numbers come from the peer, and a kernel that stores outside mapped memory would end this process.  So they are
 checked against the peer's regions here, as a transport does with offsets.
