@@ -16,10 +16,14 @@ from kvproto.room import Outcome, Room
 from kvproto.settings import Settings
 
 
-def forget(side: Any) -> None:
-    """Have the next request of a number that an instance knows be the same room once more."""
+def under_way(stage: Stage, side: Any, tokens: int, at: str, **asked: bool) -> Request:
+    """Return the first request of room 7 when it has come so far; the next one is then of the same room."""
+    stage.ask(7, tokens, **asked)
+    first: Request = side.live[0]
+    stage.run(until=lambda: first.at == at)
     for rank in side.ranks:
         rank.manager.lives._known.clear()
+    return first
 
 
 def test_a_number_is_known_longer_than_the_endpoint_keeps_its_rooms(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,10 +58,7 @@ def test_a_number_is_used_again_after_others() -> None:
 
 def test_a_second_request_of_an_open_room_fails_alone_at_decode() -> None:
     with Stage(1, 1) as stage:
-        stage.ask(7, 37, prefill=False)
-        first: Request = stage.decode.live[0]
-        stage.run(until=lambda: first.at == "transfer")
-        forget(stage.decode)
+        first = under_way(stage, stage.decode, 37, "transfer", prefill=False)
         stage.ask(7, 37, prefill=False)
         second = stage.decode.live[1]
         stage.run(until=lambda: second.at == "held")
@@ -70,10 +71,7 @@ def test_a_second_request_of_an_open_room_fails_alone_at_decode() -> None:
 
 def test_a_second_request_of_an_open_room_fails_alone_at_prefill() -> None:
     with Stage(1, 1) as stage:
-        stage.ask(7, 100)
-        first: Request = stage.prefill.live[0]
-        stage.run(until=lambda: first.at == "computing")
-        forget(stage.prefill)
+        first = under_way(stage, stage.prefill, 100, "computing")
         stage.ask(7, 100, decode=False)
         second = stage.prefill.live[1]
         stage.run()
@@ -86,10 +84,7 @@ def test_a_second_request_of_an_open_room_fails_alone_at_prefill() -> None:
 def test_a_second_request_that_is_given_up_or_is_a_stub_leaves_the_open_room_alone(prompt: int) -> None:
     """At prefill, before it has opened a room: it would refuse the room, which aborts it."""
     with Stage(1, 1) as stage:
-        stage.ask(7, 100)
-        first: Request = stage.prefill.live[0]
-        stage.run(until=lambda: first.at == "computing")
-        forget(stage.prefill)
+        first = under_way(stage, stage.prefill, 100, "computing")
         stage.ask(7, prompt, decode=False)
         if prompt == 100:
             stage.prefill.live[1].parts[0].abort()
@@ -100,10 +95,7 @@ def test_a_second_request_that_is_given_up_or_is_a_stub_leaves_the_open_room_alo
 def test_a_second_request_that_is_declined_leaves_the_open_room_alone() -> None:
     """At decode, before SGLang has pages for it."""
     with Stage(1, 1) as stage:
-        stage.ask(7, 37, prefill=False)
-        first: Request = stage.decode.live[0]
-        stage.run(until=lambda: first.at == "transfer")
-        forget(stage.decode)
+        first = under_way(stage, stage.decode, 37, "transfer", prefill=False)
         rows, stage.decode.rows = stage.decode.rows, []
         stage.ask(7, 37, prefill=False)
         second = stage.decode.live[1]
