@@ -68,22 +68,26 @@ class DigestingKernels(Kernels):
         self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart],
         *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
-        cell = pool, table, first, tokens
-        made = self._made_for(pool, table, parts, stream) if digest is None else digest
-        sums = _sums_for(made, stream)
-        ticket = self._inner.gather_parts(*cell, parts, stream=stream, after=after, digest=made)
-        self._keep("gather", table, first, parts, made, sums, stream)
-        return ticket
+        return self._move("gather", pool, table, first, tokens, parts, stream, after, digest)
 
     def scatter(
         self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart],
         *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
-        cell = pool, table, first, tokens
+        return self._move("scatter", pool, table, first, tokens, parts, stream, after, digest)
+
+    def _move(
+        self, side: Side, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart],
+        stream: Any, after: Any, digest: torch.Tensor | None,
+    ) -> Ticket:  # fmt: skip
+        call = self._inner.gather_parts if side == "gather" else self._inner.scatter
         made = self._made_for(pool, table, parts, stream) if digest is None else digest
-        sums = _sums_for(made, stream)
-        ticket = self._inner.scatter(*cell, parts, stream=stream, after=after, digest=made)
-        self._keep("scatter", table, first, parts, made, sums, stream)
+        if made is None:
+            return call(pool, table, first, tokens, parts, stream=stream, after=after)
+        with on_stream(stream):  # before the call: for want of this memory nothing may be under way
+            sums = torch.empty(made.shape[1], dtype=made.dtype, device=made.device)
+        ticket = call(pool, table, first, tokens, parts, stream=stream, after=after, digest=made)
+        self._keep(side, table, first, parts, made, sums, stream)
         return ticket
 
     def cross(self, pool: Pool, crossings: Sequence[Crossing], most: Most = all_of_them) -> PagesCopy | None:
@@ -127,12 +131,10 @@ class DigestingKernels(Kernels):
             return new_table([share for share, _ in parts], table.device)
 
     def _keep(
-        self, side: Side, table: torch.Tensor, first: int, parts: Sequence[StagedPart], digest: torch.Tensor | None,
-        sums: torch.Tensor | None, stream: Any,
+        self, side: Side, table: torch.Tensor, first: int, parts: Sequence[StagedPart], digest: torch.Tensor,
+        sums: torch.Tensor, stream: Any,
     ) -> None:  # fmt: skip
         """The sums of a call that was queued; a repeated call's take the place of the first one's."""
-        if digest is None or sums is None:
-            return
         with on_stream(stream):
             torch.sum(digest, 0, out=sums)
         with self._lock:
@@ -160,11 +162,3 @@ class DigestingKernels(Kernels):
             unit = layout.units_of(kind, self._index)[0] + (piece.src_unit if source else piece.dst_unit)
             for at in kind.layers[layer : layer + piece.layers]:
                 yield from ((first, at, number, kind.name) for number in range(unit, unit + piece.units))
-
-
-def _sums_for(digest: torch.Tensor | None, stream: Any) -> torch.Tensor | None:
-    """Return memory for the sums of a call, before it is queued: for want of it nothing may be under way."""
-    if digest is None:
-        return None
-    with on_stream(stream):
-        return torch.empty(digest.shape[1], dtype=digest.dtype, device=digest.device)

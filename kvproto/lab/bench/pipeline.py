@@ -3,10 +3,9 @@
 Every rank is a process of its own, polled without sleeping. The rooms are open and the grants asked for before the
 clock runs; the time is from the moment at which all is computed until the last decode rank has handed out the outcome.
 The engine says so then, or when it launches the forward, as engines do that need not wait for its end (`--forward`).
-Bulk and transfer take turns, so that both see the same clocks; the bulk write is posted by
-hand, one from each prefill rank to each decode rank that it owes something, through the same transport to the same
-ring. Bytes are counted once, a row's figure is its median, and the first transfer and one after the timed ones are
-compared in full.
+Bulk and transfer take turns, so that both see the same clocks; the bulk write is posted by hand, one from each prefill
+rank to each decode rank that it owes something, through the same transport to the same ring. Bytes are counted once, a
+row's figure is its median, and the first transfer and one after the timed ones are compared in full.
 
 `one`: a room at a time, so nothing hides what stands before the first byte and after the last. `many`: several rooms
 whose KV is ready at once, as under load; beside them stands the bulk write of one room's size, so many times. `slice`:
