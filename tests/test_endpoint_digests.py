@@ -253,3 +253,22 @@ def test_for_want_of_memory_for_digests_nothing_is_under_way(monkeypatch: pytest
             except torch.OutOfMemoryError:
                 assert patched == "empty" and not inner.pending
     assert len(inner.pending) == 1
+
+
+@pytest.mark.parametrize("side", ["gather_parts", "scatter"])
+def test_where_rows_have_no_digests_the_copy_is_the_same(side: str) -> None:
+    inner, shape = DeferredKernels(), layout(1, page=3)  # of pages that do not divide `ORIGIN`
+    kernels, (share,) = DigestingKernels(inner, shape, 0), Plan(shape, shape, 9).shares
+    table, found = torch.tensor([3, 1, 2]), list[list[torch.Tensor]]()
+    for made in (kernels, TorchKernels()):
+        pool, out = noise(shape, 0, 4, 1), torch.arange(4096).to(torch.uint8)
+        pool.digested = True
+        parts = [(share, out[: pool.part_bytes(share, 7)])]
+        ticket = getattr(made, side)(pool, table, 1, 7, parts)
+        if inner.pending:
+            assert not ticket.done()
+            inner.finish()
+        assert ticket.done()
+        found.append([out, *(each.view(torch.uint8) for each in (*pool.k, *pool.v))])
+    assert all(map(torch.equal, *found))
+    assert kernels.read(table) == {}

@@ -68,17 +68,17 @@ class DigestingKernels(Kernels):
         self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart],
         *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
-        return self._move("gather", pool, table, first, tokens, parts, stream, after, digest)
+        return self._move("gather", pool, table, first, tokens, parts, stream=stream, after=after, digest=digest)
 
     def scatter(
         self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart],
         *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
-        return self._move("scatter", pool, table, first, tokens, parts, stream, after, digest)
+        return self._move("scatter", pool, table, first, tokens, parts, stream=stream, after=after, digest=digest)
 
     def _move(
         self, side: Side, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart],
-        stream: Any, after: Any, digest: torch.Tensor | None,
+        *, stream: Any, after: Any, digest: torch.Tensor | None,
     ) -> Ticket:  # fmt: skip
         call = self._inner.gather_parts if side == "gather" else self._inner.scatter
         made = self._made_for(pool, table, parts, stream) if digest is None else digest
